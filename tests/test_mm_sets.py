@@ -27,16 +27,18 @@ LINE = re.compile(r"\s*(not )?ok \d+ (.*)")
 def results(output: str) -> dict[str, str]:
     """Return "test: case" -> pass, skip or fail from what mm_selftests.sh prints; the status is a case of its own."""
     found: dict[str, str] = {}
-    test = ""
+    test = run = ""
     for line in output.splitlines():
         status = re.fullmatch(r"== (\S+) status (\d+)", line.strip())
         if status:
             found[f"{status[1]}: status"] = "pass" if status[2] == "0" else "fail"
         elif line.startswith("== "):
-            test = line[3:].strip()
+            test, run = line[3:].strip(), ""
+        elif line.startswith("# [RUN]"):
+            run = line[7:].strip() + ": "
         elif (case := LINE.match(line)):
             # Numbers in a name are addresses and counts, which differ from run to run.
-            name = re.sub(r"0x[0-9a-f]+|\d{4,}", "N", case[2].split("# SKIP")[0].strip())
+            name = re.sub(r"0x[0-9a-f]+|\d{4,}", "N", run + case[2].split("# SKIP")[0].strip())
             outcome = "fail" if case[1] else "skip" if "# SKIP" in line else "pass"
             key = f"{test}: {name}"
             found[key] = worst(found.get(key, "pass"), outcome)
