@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Build kernel variants: build/VARIANT/bzImage (and vmlinux, config, build.log).
+
+quire, debug and off are built from build/tree, vanilla from the pristine build/base. The objects are in o-VARIANT,
+a direct child of the source: Kbuild then calls the source "..", so that objects hold no absolute path and ccache
+answers for every clone of this repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from guest import paths, tree
+
+FRAGMENTS: dict[str, tuple[str, ...]] = {
+    "vanilla": ("guest",),
+    "quire": ("guest", "quire"),
+    "debug": ("guest", "quire", "debug"),
+    "off": ("guest", "off"),
+}
+ESTIMATED_OBJECTS = 1600
+REPRODUCIBLE = {
+    "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 2026",
+    "KBUILD_BUILD_USER": "quire",
+    "KBUILD_BUILD_HOST": "quire",
+    "KBUILD_BUILD_VERSION": "1",
+    "CCACHE_NOHASHDIR": "1",
+    "LC_ALL": "C",
+}
+
+
+class BuildError(Exception):
+    """A build failed; the message says why."""
+
+
+def source_of(variant: str) -> Path:
+    """Return the source folder that a variant is built from."""
+    return paths.BASE if variant == "vanilla" else paths.TREE
+
+
+def objects_of(variant: str) -> Path:
+    """Return the folder that holds a variant's objects."""
+    return source_of(variant) / f"o-{variant}"
+
+
+def image_of(variant: str) -> Path:
+    """Return the path of a variant's bzImage."""
+    return paths.BUILD / variant / "bzImage"
+
+
+def fragments_of(variant: str) -> list[Path]:
+    """Return the Kconfig fragments of a variant, in merging order."""
+    return [paths.CONFIG / f"{name}.config" for name in FRAGMENTS[variant]]
+
+
+def asked(fragments: list[Path]) -> dict[str, str]:
+    """Return what the fragments ask for: symbol -> value, "n" for one that must not be set. The last one wins."""
+    wanted: dict[str, str] = {}
+    for fragment in fragments:
+        for line in fragment.read_text(encoding="utf-8").splitlines():
+            match = re.fullmatch(r"# (CONFIG_\w+) is not set", line.strip())
+            if match:
+                wanted[match.group(1)] = "n"
+            match = re.fullmatch(r"(CONFIG_\w+)=(.*)", line.strip())
+            if match:
+                wanted[match.group(1)] = match.group(2)
+    return wanted
+
+
+def lost(wanted: dict[str, str], config: Path) -> list[str]:
+    """Return the symbols that a .config does not have as wanted, each as "SYMBOL=want (is have)"."""
+    have = asked([config])
+    return [f"{symbol}={value} (is {have.get(symbol, 'absent')})" for symbol, value in sorted(wanted.items())
+            if have.get(symbol, "n") != value]
+
+
+def _environment() -> dict[str, str]:
+    dropped = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KBUILD_OUTPUT", "O", "ARCH", "CROSS_COMPILE", "LINUX"}
+    return {**{key: value for key, value in os.environ.items() if key not in dropped}, **REPRODUCIBLE}
+
+
+def _make(variant: str, *goals: str) -> list[str]:
+    compiler = "ccache gcc" if shutil.which("ccache") else "gcc"
+    return ["make", f"O=o-{variant}", f"CC={compiler}", *goals]
+
+
+def _run(variant: str, command: list[str]) -> None:
+    log = paths.BUILD / variant / "configure.log"
+    with open(log, "a", encoding="utf-8") as output:
+        output.write(f"$ {' '.join(command)}\n")
+        output.flush()
+        done = subprocess.run(command, cwd=source_of(variant), env=_environment(), stdin=subprocess.DEVNULL,
+                              stdout=output, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        raise BuildError(f"{variant}: `{' '.join(command)}` failed:\n{_tail(log)}")
+
+
+def _tail(log: Path, lines: int = 40) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    return "\n".join(["  " + line for line in text] + [f"(log: {log.relative_to(paths.REPO)})"])
+
+
+def _config_hash(variant: str) -> str:
+    digest = hashlib.sha256()
+    manifest = paths.TREE.with_name("tree.json")
+    touched = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
+    kconfigs = [paths.TREE / name for name in touched if Path(name).name.startswith("Kconfig")]
+    for path in fragments_of(variant) + (kconfigs if variant != "vanilla" else []):
+        digest.update(path.read_bytes() + b"\0")
+    digest.update(tree.kernel_version(source_of(variant)).encode())
+    return digest.hexdigest()
+
+
+def configure(variant: str) -> None:
+    """Make a variant's .config from tinyconfig and its fragments, unless it is from these already."""
+    objects = objects_of(variant)
+    stamp = objects / ".quire-config"
+    wanted_hash = _config_hash(variant)
+    if stamp.exists() and (objects / ".config").exists() and stamp.read_text(encoding="utf-8") == wanted_hash:
+        return
+    fragments = fragments_of(variant)
+    (paths.BUILD / variant / "configure.log").unlink(missing_ok=True)
+    _run(variant, _make(variant, "tinyconfig"))
+    _run(variant, ["scripts/kconfig/merge_config.sh", "-m", "-O", f"o-{variant}", f"o-{variant}/.config",
+                   *map(str, fragments)])
+    _run(variant, _make(variant, "olddefconfig"))
+    missing = lost(asked(fragments), objects / ".config")
+    if missing:
+        raise BuildError(f"{variant}: Kconfig did not take these symbols: {', '.join(missing)}")
+    stamp.write_text(wanted_hash, encoding="utf-8")
+
+
+def _count(variant: str) -> Path:
+    return paths.BUILD / variant / "objects"
+
+
+def _expected_objects(variant: str) -> int:
+    for known in (variant, *FRAGMENTS):
+        if _count(known).exists():
+            return int(_count(known).read_text(encoding="utf-8"))
+    return ESTIMATED_OBJECTS
+
+
+def _compile(variant: str) -> int:
+    """Run make; returns how many objects it compiled."""
+    log = paths.BUILD / variant / "build.log"
+    fresh = not (objects_of(variant) / "vmlinux").exists()
+    expected, done, start, shown = _expected_objects(variant), 0, time.monotonic(), 0.0
+    jobs = (os.cpu_count() or 1) + 1
+    command = _make(variant, f"-j{jobs}", "bzImage")
+    terminal = sys.stderr.isatty()
+    with open(log, "w", encoding="utf-8") as output, subprocess.Popen(
+            command, cwd=source_of(variant), env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+        assert process.stdout
+        for line in process.stdout:
+            output.write(line)
+            done += line.startswith(("  CC  ", "  AS  "))
+            now = time.monotonic()
+            if now - shown > (0.5 if terminal else 120):
+                if shown or terminal:
+                    total = f" of about {expected}" if fresh else ""
+                    text = f"{variant}: {done}{total} objects, {int(now - start)} s"
+                    print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr,
+                          flush=True)
+                shown = now
+    if terminal:
+        print("\r\033[K", end="", file=sys.stderr)
+    if process.returncode:
+        raise BuildError(f"{variant}: the build failed:\n{_tail(log)}")
+    if fresh:
+        _count(variant).write_text(str(done), encoding="utf-8")
+    return done
+
+
+def _install(source: Path, target: Path) -> None:
+    temporary = target.with_name(target.name + ".new")
+    shutil.copy2(source, temporary)
+    os.replace(temporary, target)
+
+
+def build(variant: str) -> Path:
+    """Build one variant and return its bzImage. The caller holds the build lock and has updated the tree."""
+    (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    configure(variant)
+    done = _compile(variant)
+    objects = objects_of(variant)
+    image = image_of(variant)
+    built = objects / "arch/x86/boot/bzImage"
+    if not image.exists() or image.stat().st_mtime != built.stat().st_mtime:
+        _install(objects / "vmlinux", paths.BUILD / variant / "vmlinux")
+        _install(objects / ".config", paths.BUILD / variant / "config")
+        _install(built, image)
+    print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
+          f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)
+    return image
+
+
+def build_all(variants: list[str]) -> None:
+    """Update the tree and build the variants, one after the other."""
+    with paths.build_lock():
+        tree.make_base()
+        if any(source_of(variant) == paths.TREE for variant in variants):
+            tree.update()
+        for variant in variants:
+            build(variant)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m guest.build", description="Build kernel variants.")
+    parser.add_argument("variants", nargs="+", choices=list(FRAGMENTS), metavar="VARIANT",
+                        help=f"one of {', '.join(FRAGMENTS)}")
+    args = parser.parse_args(argv)
+    try:
+        build_all(args.variants)
+    except (BuildError, tree.TreeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

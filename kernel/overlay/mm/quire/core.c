@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Registration and switching of quire's features.
+ *
+ * Locking: quire_lock covers the list of features and each one's state. It is
+ * taken before anything else and held across a feature's start, stop and drain.
+ * The boot option is parsed before there are other threads and read-only after.
+ *
+ * Undo: "0" closes the gate and stops; "2" also drains. A feature that found
+ * an inconsistency is closed by quire_break() and cannot be opened again.
+ */
+#define pr_fmt(fmt) "quire: " fmt
+
+#include <linux/init.h>
+#include <linux/mutex.h>
+#include <linux/printk.h>
+#include <linux/string.h>
+
+#include "quire.h"
+
+static DEFINE_MUTEX(quire_lock);
+static LIST_HEAD(quire_features);
+static char quire_boot_list[64] __ro_after_init;
+
+static int __init quire_setup(char *arg)
+{
+	if (!arg || strscpy(quire_boot_list, arg, sizeof(quire_boot_list)) < 0)
+		return -EINVAL;
+	return 0;
+}
+early_param("quire", quire_setup);
+
+/**
+ * quire_list_has - does a quire= value switch a feature on
+ * @list: "on", "off", or names separated by commas
+ * @name: the feature's name
+ */
+bool quire_list_has(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+
+	if (!strcmp(list, "on"))
+		return true;
+	while (*list) {
+		size_t word = strcspn(list, ",");
+
+		if (word == len && !strncmp(list, name, len))
+			return true;
+		list += word;
+		list += *list == ',';
+	}
+	return false;
+}
+
+/**
+ * quire_counter - sum of one counter over all CPUs
+ * @feature: whose
+ * @index: which, in the order of its names
+ *
+ * Not a snapshot: the CPUs count on while they are read.
+ */
+unsigned long quire_counter(const struct quire_feature *feature, unsigned int index)
+{
+	unsigned long sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu_ptr(feature->counters, cpu)[index];
+	return sum;
+}
+
+static void quire_close(struct quire_feature *f)
+{
+	lockdep_assert_held(&quire_lock);
+	if (f->state != QUIRE_ON)
+		return;
+	static_branch_disable(f->key);
+	if (f->stop)
+		f->stop();
+	WRITE_ONCE(f->state, QUIRE_OFF);
+}
+
+static int quire_open(struct quire_feature *f)
+{
+	int ret = 0;
+
+	lockdep_assert_held(&quire_lock);
+	if (f->state == QUIRE_ON)
+		return 0;
+	if (f->start)
+		ret = f->start();
+	if (ret)
+		return ret;
+	static_branch_enable(f->key);
+	WRITE_ONCE(f->state, QUIRE_ON);
+	return 0;
+}
+
+/*
+ * A drain that fails leaves the feature off with something still shared, which
+ * is a valid state: the next "2" tries again.
+ */
+static int quire_close_and_drain(struct quire_feature *f)
+{
+	int ret = 0;
+
+	quire_close(f);
+	WRITE_ONCE(f->state, QUIRE_DRAINING);
+	if (f->drain)
+		ret = f->drain();
+	WRITE_ONCE(f->state, QUIRE_OFF);
+	return ret;
+}
+
+/**
+ * quire_switch - change a feature's state
+ * @feature: which
+ * @to: 0 off, 1 on, 2 off and undo what is shared or pooled
+ *
+ * May sleep. Returns 0, -EINVAL for another @to, -EPERM where a warning has
+ * disabled the feature (2 still drains it), or the feature's own error.
+ */
+int quire_switch(struct quire_feature *feature, unsigned int to)
+{
+	int ret = 0;
+
+	if (to > 2)
+		return -EINVAL;
+	mutex_lock(&quire_lock);
+	if (to == 0)
+		quire_close(feature);
+	else if (to == 2)
+		ret = quire_close_and_drain(feature);
+	else if (READ_ONCE(feature->broken))
+		ret = -EPERM;
+	else
+		ret = quire_open(feature);
+	if (READ_ONCE(feature->broken)) {
+		quire_close(feature);
+		WRITE_ONCE(feature->state, QUIRE_DISABLED_BY_WARNING);
+	}
+	mutex_unlock(&quire_lock);
+	return ret;
+}
+
+static void quire_disable_work(struct work_struct *work)
+{
+	quire_switch(container_of(work, struct quire_feature, disable_work), 0);
+}
+
+/**
+ * quire_break - take a feature off for good
+ * @feature: which
+ *
+ * Any context; the gate closes soon after, from a work item. Use quire_warn().
+ */
+void quire_break(struct quire_feature *feature)
+{
+	if (!xchg(&feature->broken, true))
+		schedule_work(&feature->disable_work);
+}
+
+/**
+ * quire_find - a registered feature by its name
+ * @name: as in the boot option
+ *
+ * Returns NULL where there is none. Features are never unregistered.
+ */
+struct quire_feature *quire_find(const char *name)
+{
+	struct quire_feature *f, *found = NULL;
+
+	mutex_lock(&quire_lock);
+	list_for_each_entry(f, &quire_features, list)
+		if (!strcmp(f->name, name))
+			found = f;
+	mutex_unlock(&quire_lock);
+	return found;
+}
+
+/**
+ * quire_register - announce a feature, and start it if the boot option says so
+ * @feature: static storage; the name, key and counters filled in
+ *
+ * For a late_initcall, once per feature. Returns 0 or the error of sysfs; a
+ * feature that fails to start is reported and stays off.
+ */
+int quire_register(struct quire_feature *feature)
+{
+	int ret;
+
+	INIT_WORK(&feature->disable_work, quire_disable_work);
+	ret = quire_sysfs_add(feature);
+	if (ret) {
+		pr_err("%s: no folder in sysfs (%d), the feature stays off\n",
+		       feature->name, ret);
+		return ret;
+	}
+	mutex_lock(&quire_lock);
+	list_add_tail(&feature->list, &quire_features);
+	mutex_unlock(&quire_lock);
+
+	if (quire_list_has(quire_boot_list, feature->name)) {
+		ret = quire_switch(feature, 1);
+		if (ret)
+			pr_err("%s: cannot be switched on (%d)\n", feature->name, ret);
+	}
+	return 0;
+}
+
+/* After all late_initcalls, so that every feature is known. */
+static int __init quire_check_boot_list(void)
+{
+	char words[sizeof(quire_boot_list)], *rest = words, *word;
+
+	strscpy(words, quire_boot_list, sizeof(words));
+	while ((word = strsep(&rest, ",")))
+		if (*word && strcmp(word, "on") && strcmp(word, "off") && !quire_find(word))
+			pr_warn("boot option quire=: no feature is named '%s'\n", word);
+	return 0;
+}
+late_initcall_sync(quire_check_boot_list);
+
+static int __init quire_init(void)
+{
+	return quire_sysfs_init();
+}
+subsys_initcall(quire_init);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/quire: the folder for the features' checkers, and a trigger
+ * that provokes what a test rig must be able to tell apart.
+ */
+#include <linux/debugfs.h>
+#include <linux/delay.h>
+#include <linux/fs.h>
+#include <linux/init.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "quire.h"
+
+static struct dentry *quire_dir;
+
+/**
+ * quire_debugfs - the folder in debugfs
+ *
+ * Valid from late_initcall on; NULL or an error pointer are fine for debugfs.
+ */
+struct dentry *quire_debugfs(void)
+{
+	return quire_dir;
+}
+
+/* Write past the end of an object, which KASAN reports and others do not see. */
+static noinline void overrun(void)
+{
+	char *object = kmalloc(24, GFP_KERNEL);
+
+	if (!object)
+		return;
+	OPTIMIZER_HIDE_VAR(object);
+	object[24] = 1;
+	kfree(object);
+}
+
+/* With interrupts on, so that the machine lives but this command never ends. */
+static void hang(void)
+{
+	while (!fatal_signal_pending(current))
+		msleep_interruptible(100);
+}
+
+static ssize_t trigger_write(struct file *file, const char __user *ubuf,
+			     size_t len, loff_t *pos)
+{
+	char word[16] = "";
+	struct quire_feature *feature;
+
+	if (len >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, ubuf, len))
+		return -EFAULT;
+	strim(word);
+	feature = quire_find(word);
+	if (!strcmp(word, "warn"))
+		WARN(1, "quire: deliberate warning\n");
+	else if (!strcmp(word, "bug"))
+		BUG();
+	else if (!strcmp(word, "kasan"))
+		overrun();
+	else if (!strcmp(word, "panic"))
+		panic("quire: deliberate panic\n");
+	else if (!strcmp(word, "hang"))
+		hang();
+	else if (feature)
+		quire_warn(feature, "deliberate inconsistency\n");
+	else
+		return -EINVAL;
+	return len;
+}
+
+static const struct file_operations trigger_fops = {
+	.open = simple_open,
+	.write = trigger_write,
+	.llseek = noop_llseek,
+};
+
+static int __init quire_debug_init(void)
+{
+	quire_dir = debugfs_create_dir("quire", NULL);
+	debugfs_create_file("trigger", 0200, quire_dir, NULL, &trigger_fops);
+	return 0;
+}
+fs_initcall(quire_debug_init);

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the features of quire share: registration, switching, counters.
+ *
+ * A feature is one static struct quire_feature that is registered once at boot
+ * and never goes away. Its hooks in Linux's own files test @key and nothing
+ * else. quire_lock serialises every change of state; it is the outermost of
+ * our locks and is held across @start, @stop and @drain, which may sleep.
+ */
+#ifndef _MM_QUIRE_QUIRE_H
+#define _MM_QUIRE_QUIRE_H
+
+#include <linux/jump_label.h>
+#include <linux/kobject.h>
+#include <linux/list.h>
+#include <linux/percpu.h>
+#include <linux/sysfs.h>
+#include <linux/workqueue.h>
+
+#define QUIRE_VERSION "0.1"
+
+enum quire_state {
+	QUIRE_OFF,
+	QUIRE_ON,
+	QUIRE_DRAINING,
+	QUIRE_DISABLED_BY_WARNING,
+};
+
+/**
+ * struct quire_feature - one switchable feature
+ * @name: its folder under /sys/kernel/mm/quire and its word in quire=
+ * @key: the gate that hooks test; enabled after @start, disabled before @stop
+ * @start: prepare; may sleep; an error keeps the feature off. May be NULL.
+ * @stop: nothing new is shared or pooled when it returns. May be NULL.
+ * @drain: undo all that is shared or pooled; may sleep; 0 or -errno, after
+ *	which a second attempt must be possible. May be NULL.
+ * @knobs: NULL-terminated attributes for the folder, or NULL
+ * @counter_names: NULL-terminated names for stats/, in the order of @counters
+ * @counters: per-CPU array, one element a name
+ * @state: under quire_lock; read without it for display
+ * @broken: an inconsistency was found; set once, never cleared
+ * @kobj: the folder
+ * @stats: the attributes made for @counter_names; never freed
+ * @disable_work: takes the feature off after a warning
+ * @list: in the list of features, under quire_lock
+ */
+struct quire_feature {
+	const char *name;
+	struct static_key_false *key;
+	int (*start)(void);
+	void (*stop)(void);
+	int (*drain)(void);
+	const struct attribute * const *knobs;
+	const char * const *counter_names;
+	unsigned long __percpu *counters;
+
+	enum quire_state state;
+	bool broken;
+	struct kobject kobj;
+	struct quire_stat_attr *stats;
+	struct work_struct disable_work;
+	struct list_head list;
+};
+
+/* One counter's file; @index is its place in the per-CPU array. */
+struct quire_stat_attr {
+	struct kobj_attribute attr;
+	struct quire_feature *feature;
+	unsigned int index;
+};
+
+/* A bounded unsigned knob; see QUIRE_UINT_KNOB(). */
+struct quire_uint_attr {
+	struct kobj_attribute attr;
+	unsigned int *value;
+	unsigned int min, max;
+};
+
+ssize_t quire_uint_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf);
+ssize_t quire_uint_store(struct kobject *kobj, struct kobj_attribute *attr,
+			 const char *buf, size_t len);
+
+/**
+ * QUIRE_UINT_KNOB - define a knob over an unsigned int
+ * @_name: file name, with the unit in it
+ * @_var: the variable; read by its users with READ_ONCE()
+ * @_min: smallest value taken
+ * @_max: largest value taken; others are -EINVAL and change nothing
+ *
+ * Put &@_name_knob.attr.attr into the feature's knobs.
+ */
+#define QUIRE_UINT_KNOB(_name, _var, _min, _max)				\
+	static struct quire_uint_attr _name##_knob = {				\
+		.attr = __ATTR(_name, 0644, quire_uint_show, quire_uint_store),	\
+		.value = &(_var), .min = (_min), .max = (_max),			\
+	}
+
+/* For knobs with a show and store function of their own. */
+#define QUIRE_ATTR_RW(_name) \
+	static struct kobj_attribute _name##_knob = __ATTR_RW(_name)
+#define QUIRE_ATTR_RO(_name) \
+	static struct kobj_attribute _name##_knob = __ATTR_RO(_name)
+#define QUIRE_ATTR_WO(_name) \
+	static struct kobj_attribute _name##_knob = __ATTR_WO(_name)
+
+int quire_register(struct quire_feature *feature);
+int quire_switch(struct quire_feature *feature, unsigned int to);
+struct quire_feature *quire_find(const char *name);
+unsigned long quire_counter(const struct quire_feature *feature, unsigned int index);
+bool quire_list_has(const char *list, const char *name);
+
+/* sysfs.c */
+int quire_sysfs_init(void);
+int quire_sysfs_add(struct quire_feature *feature);
+
+/* debug.c: the folder in debugfs, NULL where CONFIG_QUIRE_DEBUG is not set */
+#ifdef CONFIG_QUIRE_DEBUG
+struct dentry *quire_debugfs(void);
+#else
+static inline struct dentry *quire_debugfs(void) { return NULL; }
+#endif
+
+void quire_break(struct quire_feature *feature);
+
+/**
+ * quire_warn - report an inconsistency and take the feature off for good
+ * @feature: pointer to the feature
+ * @fmt: what is wrong
+ *
+ * Any context. Warns once per place; the key is disabled from a work item.
+ */
+#define quire_warn(feature, fmt, ...) do {				\
+	WARN_ONCE(1, "quire: %s: " fmt, (feature)->name, ##__VA_ARGS__);	\
+	quire_break(feature);						\
+} while (0)
+
+#endif /* _MM_QUIRE_QUIRE_H */
