@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Boot a kernel variant with virtme-ng, run a command in it, and judge what the kernel said.
+
+Two virtio ports of our own, found by name in sysfs, lead from the guest to files of the host: the command's output,
+and a protocol of the guest's script (started, status, tainted, leak). The serial console goes to a third file, so
+that it has panics too. Nothing depends on the guest's file systems being written back. The root is 9p always, though
+virtme-ng prefers virtiofs: which virtiofsd works differs between Debian 12 and 13, and guests are to be the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from guest import paths, splat
+
+SPLAT = 70      # exit status: the kernel complained
+HUNG = 71       # exit status: the command, or the guest, did not end in time
+DIED = 72       # exit status: the guest ended without a status and without a splat
+ATTEMPTS = 3
+BOOT_LIMIT = {"debug": 420.0}
+BOOT_LIMIT_OTHERS = 180.0
+POWEROFF_LIMIT = 240.0
+TAINTS = {5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
+BINARIES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+
+# $1: the run's folder. The command is a script there. The guest's script must outlive what the command does to
+# memory, so the OOM killer spares it, but not the command.
+GUEST_SCRIPT = r"""#!/bin/bash
+run=$1
+port() {
+	local name
+	for name in /sys/class/virtio-ports/*/name; do
+		[ "$(cat "$name")" = "$1" ] && { name=${name%/name}; echo "/dev/${name##*/}"; return; }
+	done
+}
+mounted() { grep -q " $2 $1 " /proc/mounts || { mkdir -p "$2"; mount -t "$1" none "$2"; }; }
+exec 3>"$(port quire.protocol)"
+echo -1000 >/proc/self/oom_score_adj
+mounted debugfs /sys/kernel/debug
+mounted tracefs /sys/kernel/tracing
+grep -q ' cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup
+mounted tmpfs /dev/shm
+mounted devpts /dev/pts
+chmod 1777 /dev/shm
+mkfifo /run/quire.output
+cat /run/quire.output >"$(port quire.output)" &
+copier=$!
+echo started >&3
+(
+	echo 0 >/proc/self/oom_score_adj
+	exec 3>&-
+	exec bash "$run/command"
+) </dev/null >/run/quire.output 2>&1
+status=$?
+# A daemon that the command left behind may hold the pipe.
+for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
+if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
+	# Objects younger than five seconds are not reported; what one scan suspects a second one may clear.
+	sleep 6
+	echo scan >/sys/kernel/debug/kmemleak
+	if [ -s /sys/kernel/debug/kmemleak ] || [ -n "$(head -c1 /sys/kernel/debug/kmemleak | tr -d '\0')" ]; then
+		echo scan >/sys/kernel/debug/kmemleak
+		head -n 60 /sys/kernel/debug/kmemleak | sed 's/^/leak /' >&3
+	fi
+fi
+echo "tainted $(cat /proc/sys/kernel/tainted)" >&3
+echo "status $status" >&3
+"""
+
+
+class BootError(Exception):
+    """A guest cannot be started at all."""
+
+
+@dataclass
+class Result:
+    """What came of a command in a guest."""
+
+    status: int
+    output: str
+    console: str
+    splats: list[splat.Splat] = field(default_factory=list)
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """The command succeeded and the kernel did not complain."""
+        return self.status == 0 and not self.splats
+
+
+def _environment() -> dict[str, str]:
+    path = [str(paths.VENV / "bin"), *BINARIES, os.environ.get("PATH", "")]
+    return {**os.environ, "PATH": ":".join(path)}
+
+
+def _find(program: str) -> str | None:
+    return shutil.which(program, path=_environment()["PATH"])
+
+
+def _command_script(cmd: list[str] | str, cwd: str) -> str:
+    line = cmd if isinstance(cmd, str) else "exec " + shlex.join(cmd)
+    # Exported, not written before the command: `exec` must be able to replace the shell.
+    return ("export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8\n"
+            f"cd {shlex.quote(cwd)} 2>/dev/null || cd /\n{line}\n")
+
+
+def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount: bool, kvm: bool,
+         numa: int) -> list[str]:
+    vng = _find("vng")
+    if not vng:
+        raise BootError("virtme-ng (vng) is missing: make packages")
+    qemu = (f"-chardev file,id=qoutput,path={folder}/output -chardev file,id=qprotocol,path={folder}/protocol "
+            "-device virtio-serial-pci,id=qports "
+            "-device virtserialport,bus=qports.0,name=quire.output,chardev=qoutput "
+            "-device virtserialport,bus=qports.0,name=quire.protocol,chardev=qprotocol")
+    if icount:
+        qemu += " -icount shift=0,sleep=off"
+    command = [vng, "--run", str(kernel), "--verbose", "--user", "root", "--disable-microvm", "--force-9p",
+               "--cpus", str(cpus), "--memory", memory, f"--rwdir={paths.REPO}", f"--qemu-opts={qemu}",
+               "--exec", f"bash {shlex.quote(str(folder / 'guest.sh'))} {shlex.quote(str(folder))}"]
+    if not kvm:
+        command.append("--disable-kvm")
+    if numa > 1:
+        megabytes = _megabytes(memory) // numa
+        shares = [cpus // numa + (node < cpus % numa) for node in range(numa)]
+        first = 0
+        for share in shares:
+            span = f",cpus={first}-{first + share - 1}" if share else ""
+            command += ["--numa", f"{megabytes}M{span}"]
+            first += share
+    for option in append.split():
+        command += ["--append", option]
+    return command
+
+
+def _megabytes(memory: str) -> int:
+    units = {"G": 1024, "M": 1}
+    unit = memory[-1].upper()
+    return int(memory[:-1]) * units[unit] if unit in units else int(memory)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    parent = paths.BUILD / "run"
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="guest-", dir=parent))
+    try:
+        yield folder
+    finally:
+        if not os.environ.get("KEEP_RUN"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+class _Guest:
+    """One start of a guest: its process group, its files, the thread that stores its console."""
+
+    def __init__(self, folder: Path, command: list[str], on_output: Callable[[str], None] | None) -> None:
+        self.folder = folder
+        self.on_output = on_output
+        self.passed = 0
+        self.killed = False
+        for name in ("output", "protocol", "console", "vng"):
+            (folder / name).unlink(missing_ok=True)
+        # pylint: disable=consider-using-with
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=open(folder / "vng", "wb"),
+                                        stderr=subprocess.PIPE, env=_environment(), start_new_session=True)
+        self.thread = threading.Thread(target=self._store_console, daemon=True)
+        self.thread.start()
+
+    def _store_console(self) -> None:
+        assert self.process.stderr
+        with open(self.folder / "console", "wb") as console:
+            while chunk := os.read(self.process.stderr.fileno(), 65536):
+                console.write(chunk)
+                console.flush()
+
+    def protocol(self) -> list[str]:
+        """Return the whole lines that the guest's script has sent so far."""
+        text = _read(self.folder / "protocol")
+        return text[:text.rfind("\n") + 1].splitlines()
+
+    def said(self, word: str) -> str | None:
+        """Return the rest of the first protocol line that starts with a word."""
+        for line in self.protocol():
+            if line.split(" ", 1)[0] == word:
+                return line[len(word):].strip()
+        return None
+
+    def pass_output(self) -> None:
+        """Hand on what the command has printed since the last call."""
+        if self.on_output and (self.folder / "output").exists():
+            with open(self.folder / "output", "rb") as output:
+                output.seek(self.passed)
+                chunk = output.read()
+            end = len(chunk) if self.process.poll() is not None else chunk.rfind(b"\n") + 1
+            if end:
+                self.on_output(chunk[:end].decode("utf-8", errors="replace"))
+                self.passed += end
+
+    def wait(self, until: Callable[[], bool], limit: float) -> bool:
+        """Wait until something holds, the guest ended or the limit passed; False for the limit."""
+        deadline = time.monotonic() + limit
+        while self.process.poll() is None and not until():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+            self.pass_output()
+        return True
+
+    def kill(self) -> None:
+        """End the guest and all helpers it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.thread.join(10)
+        self.pass_output()
+
+
+def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
+    console = _read(guest.folder / "console")
+    output = _read(guest.folder / "output")
+    splats = splat.find(console)
+    leaks = [line[5:] for line in guest.protocol() if line.startswith("leak ")]
+    if leaks:
+        splats.append(splat.Splat("leak", leaks[0], "\n".join(leaks)))
+    tainted = int(guest.said("tainted") or 0)
+    bits = [name for bit, name in TAINTS.items() if tainted & 1 << bit]
+    if bits and not splats:
+        splats.append(splat.Splat("taint", f"tainted {tainted}: {', '.join(bits)}", "(its message is not in the log)"))
+    said = guest.said("status")
+    result = Result(int(said) if said else DIED, output, console, splats, seconds)
+    if timed_out:
+        result.status, result.reason = HUNG, timed_out
+    elif not said:
+        result.reason = "the guest ended without a status"
+    if splats:
+        panics = [known for known in splats if known.kind == "panic"]
+        first = panics[0] if panics else splats[0]
+        result.status, result.reason = SPLAT, f"kernel {first.kind}: {first.title}"
+    return result
+
+
+def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: int = 2, append: str = "",
+        icount: bool = False, timeout: float = 600, numa: int = 1, on_output: Callable[[str], None] | None = None,
+        kvm: bool | None = None) -> Result:
+    """Boot a variant, run a command (a list, or a line for bash) in it as root and return what came of it.
+
+    The host's files are visible read-only, this repository and /tmp (the guest's own) are writable. A guest that does
+    not reach its init is started again, up to three times in all; a command that was started is never run twice.
+    `timeout` counts from the command's start. With `icount` there is one CPU and guest time counts instructions.
+    """
+    image = paths.BUILD / kernel / "bzImage"
+    if not image.exists():
+        raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
+    if icount:
+        cpus, kvm = 1, False
+    if kvm is None:
+        kvm = kvm_works(kernel)
+    boot_limit = BOOT_LIMIT.get(kernel, BOOT_LIMIT_OTHERS)
+    begin = time.monotonic()
+    with _folder() as folder:
+        (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
+        (folder / "command").write_text(_command_script(cmd, os.getcwd()), encoding="utf-8")
+        command = _vng(folder, image, memory, cpus, append, icount, kvm, numa)
+        for attempt in range(1, ATTEMPTS + 1):
+            guest = _Guest(folder, command, on_output)
+            try:
+                in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
+                if guest.said("started") is None:
+                    guest.kill()
+                    result = _judge(guest, "" if in_time else f"no init within {boot_limit:.0f} s", 0)
+                    if result.splats or attempt == ATTEMPTS:
+                        result.console += _read(folder / "vng")
+                        return result
+                    print(f"guest: did not reach its init ({result.reason}), starting it again", file=sys.stderr)
+                    continue
+                started, timed_out = time.monotonic(), ""
+                if not guest.wait(lambda: guest.said("status") is not None, timeout):
+                    timed_out = f"the command did not end within {timeout:.0f} s"
+                seconds = time.monotonic() - started
+                if not timed_out and not guest.wait(lambda: False, POWEROFF_LIMIT):
+                    timed_out = f"the guest did not power off within {POWEROFF_LIMIT:.0f} s"
+                guest.kill()
+                return _judge(guest, timed_out, seconds)
+            finally:
+                guest.kill()
+    raise BootError(f"no guest after {time.monotonic() - begin:.0f} s")
+
+
+def kvm_works(kernel: str) -> bool:
+    """Say whether a guest boots to its init with KVM: probed once, the answer is kept in build/kvm.json.
+
+    A /dev/kvm that opens, and even makes a CPU, may still not boot a guest.
+    """
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    answer = paths.BUILD / "kvm.json"
+    if answer.exists():
+        return bool(json.loads(answer.read_text(encoding="utf-8"))["works"])
+    image = paths.BUILD / kernel / "bzImage"
+    with _folder() as folder:
+        (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
+        (folder / "command").write_text("true\n", encoding="utf-8")
+        guest = _Guest(folder, _vng(folder, image, "1G", 1, "", False, True, 1), None)
+        guest.wait(lambda: guest.said("status") is not None, 90)
+        works = guest.said("status") == "0"
+        guest.kill()
+    answer.write_text(json.dumps({"works": works}), encoding="utf-8")
+    return works
