@@ -130,12 +130,11 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
     return run
 
 
-def accelerator() -> str:
-    """Return whether guests run under KVM or TCG, where the booter can tell."""
+def accelerator(column: str, options: core.Options) -> str:
+    """Return what the guest's instructions run on."""
     from guest import boot  # pylint: disable=import-outside-toplevel
 
-    probe = getattr(boot, "kvm_works", None)
-    return "KVM" if probe and probe() else "TCG"
+    return "KVM" if not options.icount and boot.kvm_works(kernel_of(column)) else "TCG"
 
 
 def measure(
@@ -167,7 +166,7 @@ def measure(
         "guest": {
             "memory": benchmark.memory,
             "cpus": 1 if options.icount else 2,
-            "accelerator": "TCG" if options.icount else accelerator(),
+            "accelerator": accelerator(columns[0], options),
         },
         "columns": {c: core.combine(runs[c]) for c in columns},
     }

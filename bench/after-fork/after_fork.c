@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 		for (int r = 0; r < ROUNDS; r++)
 			t[r] = cases[c].run(mem, size);
 		row("case=%s pages=%zu | ns_per_page=%.1f", cases[c].name, size / PAGE,
-		    median(t, ROUNDS));
+		    typical(t, ROUNDS));
 	}
 	return 0;
 }

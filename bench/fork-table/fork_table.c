@@ -54,12 +54,16 @@ int main(int argc, char **argv)
 			one_child(step, program);
 			for (long i = 0; i < children; i++)
 				total += t[i] = one_child(step, program);
-			mid = median(t, children);
+			mid = typical(t, children);
 			if (!pages)
 				base[step] = mid;
-			row("step=%s pages=%ld children=%ld | us_per_process=%.2f seconds_total=%.4f ns_per_page=%.2f",
-			    step_name[step], pages, children, mid / 1e3, total / 1e9,
-			    pages ? (mid - base[step]) / pages : 0);
+			if (pages >= 256)
+				row("step=%s pages=%ld children=%ld | seconds_total=%.4f us_per_process=%.2f ns_per_page=%.2f",
+				    step_name[step], pages, children, total / 1e9, mid / 1e3,
+				    (mid - base[step]) / pages);
+			else
+				row("step=%s pages=%ld children=%ld | seconds_total=%.4f us_per_process=%.2f",
+				    step_name[step], pages, children, total / 1e9, mid / 1e3);
 			free(t);
 		}
 		if (pages)

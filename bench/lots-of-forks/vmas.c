@@ -36,7 +36,7 @@ static double fork_exit(int rounds)
 		if (i >= 0)
 			t[i] = now_ns() - start;
 	}
-	mid = median(t, rounds);
+	mid = typical(t, rounds);
 	free(t);
 	return mid;
 }

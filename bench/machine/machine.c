@@ -47,7 +47,7 @@ static double load_ns(size_t size, long loads)
 		t[r] = (double)(now_ns() - start) / loads;
 	}
 	munmap(mem, size);
-	return median(t, ROUNDS);
+	return typical(t, ROUNDS);
 }
 
 static void do_locked(char *mem, long i)
@@ -99,7 +99,7 @@ static double op_ns(void (*op)(char *, long), char *mem, long calls, long spread
 		}
 		t[r] = (double)(now_ns() - start) / calls;
 	}
-	return median(t, ROUNDS);
+	return typical(t, ROUNDS);
 }
 
 int main(int argc, char **argv)
