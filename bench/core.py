@@ -178,6 +178,21 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base
 
 
+def worse_off(result: dict, percent: float) -> list[str]:
+    """Return the rows in which the column "off" is worse than vanilla by more than so many percent."""
+    found = []
+    columns = result["columns"]
+    for label in labels_in_order(columns.values()):
+        for metric in result["shown"]:
+            change = ratio(value_of(columns.get("off"), label, metric), value_of(columns.get("vanilla"), label, metric))
+            if change is None:
+                continue
+            loss = 1 / change - 1 if metric in result["more_is_better"] and change > 0 else change - 1
+            if loss * 100 > percent:
+                found.append(f"{result['name']} {' '.join(label.values())}: {metric} off/vanilla {change:.3f}")
+    return found
+
+
 def not_on(result: dict) -> list[str]:
     """Return the features which the column "on" asked for and did not have."""
     column = result["columns"].get("on")

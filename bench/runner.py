@@ -211,6 +211,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="boots for each column (default 1)")
     parser.add_argument("--columns", default=",".join(core.COLUMNS), help="some of vanilla,off,on (default all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results into one file")
+    parser.add_argument(
+        "--gate", type=float, metavar="PERCENT", help="fail if off is worse than vanilla by more (use with --icount)"
+    )
     parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default all)")
     args = parser.parse_args(argv)
@@ -220,6 +223,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--columns takes some of {','.join(core.COLUMNS)}")
     if args.repeat < 1:
         parser.error("--repeat takes a number from 1 on")
+    if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
+        parser.error("--gate needs the columns vanilla and off")
     return args
 
 
@@ -244,6 +249,8 @@ def main(argv: list[str] | None = None) -> int:
         print(table.text_of(result))
     if args.json:
         args.json.write_text(json.dumps({"machine": probe, "results": results}, indent=1) + "\n", encoding="utf-8")
+    if args.gate is not None:
+        failed += [line for result in results for line in core.worse_off(result, args.gate)]
     for text in failed:
         print(f"bench/run: FAILED {text}", file=sys.stderr)
     return 1 if failed else 0

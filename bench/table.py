@@ -73,13 +73,11 @@ def native_table(result: dict, column: str) -> str:
     """Return a column's rows as the work that is answered printed them: all keys, all metrics."""
     parts = []
     for labels in groups(core.labels_in_order([result["columns"][column]])):
-        metrics = [m for m in result["native"] if core.value_of(result["columns"][column], labels[0], m) is not None]
+        values = {m: [core.value_of(result["columns"][column], label, m) for label in labels] for m in result["native"]}
+        metrics = [m for m in values if any(v is not None for v in values[m])]
         if not metrics:
             continue
-        rows = [
-            [*label.values(), *(number(core.value_of(result["columns"][column], label, m)) for m in metrics)]
-            for label in labels
-        ]
+        rows = [[*label.values(), *(number(values[m][i]) for m in metrics)] for i, label in enumerate(labels)]
         parts.append(f"{column}:\n" + align([*labels[0], *metrics], rows, len(labels[0])))
     return "\n\n".join(parts)
 

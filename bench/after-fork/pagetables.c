@@ -32,7 +32,7 @@ static void wait_all(long children)
 
 static void report(const char *state, long children, size_t size, long before)
 {
-	long kb = field_kb("/proc/meminfo", "PageTables") - before;
+	long kb = pagetables_kb() - before;
 
 	row("children=%ld pages=%zu state=%s | pagetables_kB=%ld kB_per_child=%.1f",
 	    children, size / PAGE, state, kb, (double)kb / children);
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 	touch(mem, size, PAGE);
 	if (pipe(begin) || pipe(ready) || pipe(leave))
 		die("pipe");
-	before = field_kb("/proc/meminfo", "PageTables");
+	before = pagetables_kb();
 	for (long i = 0; i < children; i++) {
 		pid_t pid = fork();
 

@@ -6,7 +6,7 @@ from bench.core import Benchmark, Options
 
 def script(options: Options) -> str:
     """Return the guest's script."""
-    return f"./fork_table {options.pick(262144, 16384, 64)} {options.pick(300, 100, 3)} ./tiny"
+    return f"./fork_table {options.pick(262144, 16384, 256)} {options.pick(300, 100, 3)} ./tiny"
 
 
 BENCHMARK = Benchmark(

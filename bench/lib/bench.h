@@ -139,6 +139,23 @@ static inline long field_kb(const char *file, const char *name)
 	return sum;
 }
 
+/*
+ * Memory of page tables. The kernel counts it per CPU and adds up now and
+ * then; stat_refresh makes it do so now.
+ */
+static inline long pagetables_kb(void)
+{
+	char buf[16];
+	int fd = open("/proc/sys/vm/stat_refresh", O_RDONLY);
+
+	if (fd >= 0) {
+		while (read(fd, buf, sizeof(buf)) > 0)
+			;
+		close(fd);
+	}
+	return field_kb("/proc/meminfo", "PageTables");
+}
+
 /* The next argument as a number, or the default. */
 static inline long number(int argc, char **argv, int i, long otherwise)
 {

@@ -151,6 +151,9 @@ int main(int argc, char **argv)
 			t[b] = (double)(now_ns() - start) / n;
 		}
 		row("op=%s | ns=%.1f", ops[o].name, typical(t, BATCHES));
+		/* Or the forks that follow would copy it. */
+		if (ops[o].run == anon_fault)
+			munmap(anon, n * PAGE);
 	}
 	close(ping[1]);
 	unlink(file_name);

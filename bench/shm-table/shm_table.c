@@ -47,7 +47,7 @@ static void process(int fd, size_t size, int up)
 
 static void run(int fd, size_t size, long procs)
 {
-	long before = field_kb("/proc/meminfo", "PageTables"), kb, faults = 0;
+	long before = pagetables_kb(), kb, faults = 0;
 	double ns = 0, last = 0;
 	int up[2];
 
@@ -67,7 +67,7 @@ static void run(int fd, size_t size, long procs)
 		ns += r.ns;
 		last = r.ns;
 	}
-	kb = field_kb("/proc/meminfo", "PageTables") - before;
+	kb = pagetables_kb() - before;
 	row("processes=%ld segment_MB=%zu | pagetables_kB=%ld faults=%ld ms=%.3f last_process_ms=%.3f",
 	    procs, size >> 20, kb, faults, ns / 1e6, last / 1e6);
 	close(leave[1]);

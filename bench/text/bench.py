@@ -6,7 +6,7 @@ from bench.core import Benchmark, Options
 
 def megabytes(options: Options) -> int:
     """Return the size of the generated program's text."""
-    return options.pick(483, 64, 64)
+    return options.pick(483, 64, 4)
 
 
 def script(options: Options) -> str:
