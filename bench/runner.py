@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import core, table
+from guest import boot
 
 REPO = core.HERE.parent
 OUT = REPO / "build" / "bench"
@@ -102,8 +103,6 @@ def check_kernels(columns: list[str]) -> None:
 
 def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> core.Run:
     """Boot the column's kernel once, run the benchmark in it, and return what it printed."""
-    from guest import boot  # pylint: disable=import-outside-toplevel
-
     folder = OUT / "scripts"
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"{benchmark.name}-{os.getpid()}.sh"
@@ -132,8 +131,6 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
 
 def accelerator(column: str, options: core.Options) -> str:
     """Return what the guest's instructions run on."""
-    from guest import boot  # pylint: disable=import-outside-toplevel
-
     return "KVM" if not options.icount and boot.kvm_works(kernel_of(column)) else "TCG"
 
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bench import core, demonstration, reporting, runner, table
+from guest import boot
 
 TINY = core.Options(quick=True, tiny=True)
 
@@ -204,15 +206,13 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed == ["micro failed"] and saved == ["pft"] and results[0]["columns"]["on"]["rows"]
 
 
-def test_every_program_in_a_guest() -> None:
+def test_every_program_in_a_guest(guest: Callable[..., boot.Result]) -> None:
     """Each benchmark runs at its smallest in one guest, and prints rows with the metrics it shows."""
-    from guest import boot  # pylint: disable=import-outside-toplevel
-
     entries = [core.load(name) for name in core.names()]
     runner.build_programs(entries, TINY)
     script = "".join(f"echo '#begin {e.name}'\n(\n{runner.guest_script(e, TINY)}\n) || exit 1\n" for e in entries)
-    result = boot.run(script, kernel="quire", append="quire=on", memory="2G", timeout=400)
-    assert result.status == 0 and not result.splats, f"{result.output}\n{result.splats}"
+    result = guest(script, append="quire=on", memory="2G")
+    assert result.status == 0, result.output
     parts = dict(part.split("\n", 1) for part in result.output.split("#begin ")[1:])
     for entry in entries:
         run = core.parse_output(parts[entry.name])
