@@ -178,9 +178,17 @@ def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
 
 
 def run_all(
-    names: list[str], columns: list[str], options: core.Options, repeat: int, progress: Progress
+    names: list[str],
+    columns: list[str],
+    options: core.Options,
+    repeat: int,
+    progress: Progress,
+    counted: frozenset[str] = frozenset(),
 ) -> tuple[dict, list[dict], list[str]]:
-    """Probe the machine, run the benchmarks, save each; return the probe, the results and what failed."""
+    """Probe the machine, run the benchmarks, save each; return the probe, the results and what failed.
+
+    The benchmarks named in counted count instructions whatever the options say.
+    """
     benchmarks = [core.load(name) for name in names]
     machine = core.load("machine")
     check_kernels(columns)
@@ -191,7 +199,8 @@ def run_all(
     results, failed = [], []
     for benchmark in benchmarks:
         try:
-            results.append(measure(benchmark, columns, options, repeat, progress))
+            how = dataclasses.replace(options, icount=True) if benchmark.name in counted else options
+            results.append(measure(benchmark, columns, how, repeat, progress))
             save(results[-1], probe)
         except core.BenchError as error:
             failed.append(str(error))

@@ -201,9 +201,13 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "accelerator", lambda column, options: "TCG")
     saved = []
     monkeypatch.setattr(runner, "save", lambda result, probe: saved.append(result["name"]))
-    _, results, failed = runner.run_all(["micro", "pft"], ["off", "on"], core.Options(), 2, lambda text: None)
+    counted = frozenset({"pft"})
+    _, results, failed = runner.run_all(
+        ["micro", "pft"], ["off", "on"], core.Options(), 2, lambda text: None, counted
+    )
     assert order == ["off", "off", "off", "on", "off", "on"]
     assert failed == ["micro failed"] and saved == ["pft"] and results[0]["columns"]["on"]["rows"]
+    assert results[0]["clock"] == "icount"
 
 
 def test_every_program_in_a_guest(guest: Callable[..., boot.Result]) -> None:
