@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the demonstration; the last line names the report."""
     parser = argparse.ArgumentParser(prog="bench/demo", description=__doc__)
     parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
     progress = ProgressLine(1 + len(FIVE) * len(COLUMNS))
     try:
         probe, results, failed = runner.run_all(list(FIVE), COLUMNS, core.Options(quick=True), 1, progress, COUNTED)

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -241,6 +242,7 @@ def main(argv: list[str] | None = None) -> int:
         for name in core.names():
             print(f"{name:15} {core.load(name).title}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
     names = args.names or [n for n in core.names() if n != "machine"]
     options = core.Options(icount=args.icount, quick=args.quick)
     try:
