@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Page-table memory of many children of one parent with touched pages, all
+ * alive at once: untouched by them, then with one page in 512 written.
+ */
+#include "bench.h"
+
+static int begin[2], ready[2], leave[2];
+
+static void child(char *mem, size_t size)
+{
+	char c;
+
+	close(begin[1]);
+	close(leave[1]);
+	write(ready[1], "x", 1);
+	read(begin[0], &c, 1);	/* returns when the parent closes its end */
+	touch(mem, size, HUGE_PAGE);
+	write(ready[1], "x", 1);
+	read(leave[0], &c, 1);
+	_exit(0);
+}
+
+static void wait_all(long children)
+{
+	char c;
+
+	for (long i = 0; i < children; i++)
+		if (read(ready[0], &c, 1) != 1)
+			die("read");
+}
+
+static void report(const char *state, long children, size_t size, long before)
+{
+	long kb = pagetables_kb() - before;
+
+	row("children=%ld pages=%zu state=%s | pagetables_kB=%ld kB_per_child=%.1f",
+	    children, size / PAGE, state, kb, (double)kb / children);
+}
+
+int main(int argc, char **argv)
+{
+	long children = number(argc, argv, 1, 50);
+	size_t size = number(argc, argv, 2, 4096) * PAGE;
+	char *mem = map_small(size);
+	long before;
+
+	touch(mem, size, PAGE);
+	if (pipe(begin) || pipe(ready) || pipe(leave))
+		die("pipe");
+	before = pagetables_kb();
+	for (long i = 0; i < children; i++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			die("fork");
+		if (!pid)
+			child(mem, size);
+	}
+	wait_all(children);
+	report("untouched", children, size, before);
+	close(begin[1]);
+	wait_all(children);
+	report("written_1_in_512", children, size, before);
+	close(leave[1]);
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}

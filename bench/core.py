@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a benchmark is, how its output is read, and how runs become one result.
+
+A benchmark is a folder with a bench.py that defines BENCHMARK, and the programs that it runs in the guest. They print
+lines "@KEY=VALUE ... | METRIC=NUMBER ..."; the guest script adds "#uname", "#state" and "#stat" lines.
+Everything here is pure: no guest, no clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+COLUMNS = ("vanilla", "off", "on")
+FEATURES = ("fork", "shm", "prezero", "text", "rmap")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a benchmark is to be run: which clock, and how large."""
+
+    icount: bool = False
+    quick: bool = False
+    tiny: bool = False
+
+    def pick(self, full: int, quick: int, tiny: int) -> int:
+        """Return the size for this run."""
+        return tiny if self.tiny else quick if self.quick else full
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
+    features are switched on in the column "on"; shown are the metrics that get a table, of which those in
+    more_is_better count upwards. native names the metrics of one row in the form of the work that is answered.
+    """
+
+    name: str
+    title: str
+    features: tuple[str, ...]
+    programs: tuple[str, ...]
+    script: Callable[[Options], str]
+    shown: tuple[str, ...]
+    more_is_better: frozenset[str] = frozenset()
+    native: tuple[str, ...] = ()
+    memory: str = "4G"
+    timeout: int = 900
+    note: str = ""
+    icount_note: str = ""
+    text_mb: Callable[[Options], int] = lambda options: 64
+    main: tuple[dict[str, str], str] | None = None  # some keys of a row, and the metric: for a summary
+
+
+class BenchError(Exception):
+    """A benchmark cannot be run or its output not be read; the message says why."""
+
+
+@dataclasses.dataclass
+class Run:
+    """What one boot printed."""
+
+    rows: list[tuple[dict[str, str], dict[str, float]]]
+    uname: str = ""
+    states: dict[str, str] = dataclasses.field(default_factory=dict)
+    stats: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def names() -> list[str]:
+    """Return the names of all benchmarks, the machine probe first."""
+    found = sorted(p.parent.name for p in HERE.glob("*/bench.py"))
+    return sorted(found, key=lambda name: name != "machine")
+
+
+def load(name: str) -> Benchmark:
+    """Return the benchmark of that name."""
+    path = HERE / name / "bench.py"
+    if not path.is_file():
+        raise BenchError(f"no benchmark {name!r}; there are: {', '.join(names())}")
+    if str(HERE.parent) not in sys.path:
+        sys.path.insert(0, str(HERE.parent))
+    spec = importlib.util.spec_from_file_location(f"bench_{name.replace('-', '_')}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.BENCHMARK
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """Return the KEY=VALUE words of a text as a dictionary, in order."""
+    pairs = {}
+    for word in text.split():
+        key, sep, value = word.partition("=")
+        if not sep or not key:
+            raise BenchError(f"not KEY=VALUE: {word!r}")
+        pairs[key] = value
+    return pairs
+
+
+def parse_row(line: str) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the keys and the metrics of one '@' line."""
+    keys, bar, metrics = line[1:].partition("|")
+    if not bar:
+        raise BenchError(f"no bar in the result line {line!r}")
+    try:
+        return parse_pairs(keys), {k: float(v) for k, v in parse_pairs(metrics).items()}
+    except ValueError as error:
+        raise BenchError(f"a metric is no number in {line!r}") from error
+
+
+def parse_output(text: str) -> Run:
+    """Return what a boot printed; lines of other forms are passed over."""
+    run = Run([])
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("@"):
+            run.rows.append(parse_row(line))
+        elif line.startswith("#uname "):
+            run.uname = line.split(None, 1)[1]
+        elif line.startswith("#state "):
+            _, name, state = line.split(None, 2)
+            run.states[name] = state
+        elif line.startswith("#stat "):
+            _, name, value = line.split(None, 2)
+            run.stats[name] = int(value)
+    return run
+
+
+def combine(runs: Sequence[Run]) -> dict:
+    """Return one column: per row and metric the median of the runs and the runs themselves."""
+    rows: dict[tuple, dict] = {}
+    for run in runs:
+        for keys, metrics in run.rows:
+            row = rows.setdefault(tuple(keys.items()), {"keys": keys, "metrics": {}})
+            for name, value in metrics.items():
+                row["metrics"].setdefault(name, {"runs": []})["runs"].append(value)
+    for row in rows.values():
+        for metric in row["metrics"].values():
+            metric["median"] = statistics.median(metric["runs"])
+    return {
+        "uname": runs[-1].uname if runs else "",
+        "states": runs[-1].states if runs else {},
+        "stats": runs[-1].stats if runs else {},
+        "rows": list(rows.values()),
+    }
+
+
+def value_of(column: dict | None, keys: dict[str, str], metric: str) -> float | None:
+    """Return the median of a row's metric in a column, or None."""
+    for row in (column or {}).get("rows", ()):
+        if row["keys"] == keys and metric in row["metrics"]:
+            return row["metrics"][metric]["median"]
+    return None
+
+
+def summary(result: dict) -> tuple[str, dict[str, float | None]] | None:
+    """Return the name and each column's value of the row and metric that stand for the benchmark."""
+    if not result["main"]:
+        return None
+    keys, metric = result["main"]
+    for label in labels_in_order(result["columns"].values()):
+        if all(label.get(k) == v for k, v in keys.items()):
+            values = {name: value_of(column, label, metric) for name, column in result["columns"].items()}
+            return f"{' '.join(label.values())}: {metric}", values
+    return None
+
+
+def ratio(value: float | None, base: float | None) -> float | None:
+    """Return value / base where that says something."""
+    if value is None or base is None or base <= 0 or value < 0:
+        return None
+    return value / base
+
+
+def worse_off(result: dict, percent: float) -> list[str]:
+    """Return the rows in which the column "off" is worse than vanilla by more than so many percent."""
+    found = []
+    columns = result["columns"]
+    for label in labels_in_order(columns.values()):
+        for metric in result["shown"]:
+            change = ratio(value_of(columns.get("off"), label, metric), value_of(columns.get("vanilla"), label, metric))
+            if change is None:
+                continue
+            loss = 1 / change - 1 if metric in result["more_is_better"] and change > 0 else change - 1
+            if loss * 100 > percent:
+                found.append(f"{result['name']} {' '.join(label.values())}: {metric} off/vanilla {change:.3f}")
+    return found
+
+
+def not_on(result: dict) -> list[str]:
+    """Return the features which the column "on" asked for and did not have."""
+    column = result["columns"].get("on")
+    if not column:
+        return []
+    return [f for f in result["features"] if column["states"].get(f) != "on"]
+
+
+def labels_in_order(columns: Iterable[dict]) -> list[dict[str, str]]:
+    """Return the keys of all rows of all columns, each once, in order of appearance."""
+    seen: dict[tuple, dict[str, str]] = {}
+    for column in columns:
+        for row in column["rows"]:
+            seen.setdefault(tuple(row["keys"].items()), row["keys"])
+    return list(seen.values())

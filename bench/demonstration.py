@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The demonstration: five quick benchmarks, the features off and on side by side, and a report."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+
+from bench import core, reporting, runner, table
+
+FIVE = ("fork-table", "shm-table", "pft", "text", "lots-of-forks")
+COLUMNS = ["off", "on"]
+# A busy host moves times by a factor of two between boots, instructions by 0.1 %: what can be counted is.
+COUNTED = frozenset({"fork-table", "shm-table", "lots-of-forks"})
+
+
+class ProgressLine:
+    """One line that says which boot of how many runs: rewritten on a terminal, one line each in a log."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        self.done += 1
+        elapsed = int(time.monotonic() - self.start)
+        line = f"[{self.done}/{self.total}, {elapsed // 60}:{elapsed % 60:02}] {text}"
+        if sys.stderr.isatty():
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """End the line."""
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demonstration; the last line names the report."""
+    parser = argparse.ArgumentParser(prog="bench/demo", description=__doc__)
+    parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
+    progress = ProgressLine(1 + len(FIVE) * len(COLUMNS))
+    try:
+        probe, results, failed = runner.run_all(list(FIVE), COLUMNS, core.Options(quick=True), 1, progress, COUNTED)
+    except core.BenchError as error:
+        print(f"\nbench/demo: {error}", file=sys.stderr)
+        return 1
+    finally:
+        progress.close()
+    print(table.probe_text(probe))
+    for result in results:
+        print(table.text_of(result))
+    for text in failed:
+        print(f"bench/demo: FAILED {text}", file=sys.stderr)
+    print(f"report: {reporting.write(results, probe, reporting.OUT / 'report.html')}")
+    return 1 if failed else 0

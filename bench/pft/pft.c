@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Page-fault test: threads fault in their parts of one anonymous region and
+ * write a number of lines of every page. Each page's first access is a
+ * write: a read would map the huge zero page, which the write then splits.
+ *
+ *	pft MB REPS THREADS small|huge LINES burst|sustained
+ *
+ * burst waits before each repetition until the kernel has zeroed what it can
+ * (where it has a scrub daemon); sustained repeats without a pause.
+ */
+#include "bench.h"
+#include <pthread.h>
+
+#define SCRUB_NOW "/sys/kernel/mm/quire/prezero/scrub_now"
+
+struct part {
+	pthread_t thread;
+	volatile char *start;
+	size_t size, page, lines;
+	double user, sys, cpu;
+};
+
+static pthread_barrier_t barrier;
+
+static double seconds(struct timeval t)
+{
+	return t.tv_sec + t.tv_usec / 1e6;
+}
+
+/* getrusage() splits by ticks; only the sum from the scheduler is exact. */
+static double cpu_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* The lines are spread evenly, from the first line of the page on. */
+static void fault_in(struct part *p)
+{
+	size_t stride = p->page / p->lines;
+
+	for (size_t at = 0; at < p->size; at += p->page)
+		for (size_t line = 0; line < p->lines; line++)
+			p->start[at + line * stride] = 1;
+}
+
+static void *worker(void *arg)
+{
+	struct part *p = arg;
+	struct rusage before, after;
+
+	pthread_barrier_wait(&barrier);
+	getrusage(RUSAGE_THREAD, &before);
+	p->cpu -= cpu_seconds();
+	fault_in(p);
+	p->cpu += cpu_seconds();
+	getrusage(RUSAGE_THREAD, &after);
+	p->user += seconds(after.ru_utime) - seconds(before.ru_utime);
+	p->sys += seconds(after.ru_stime) - seconds(before.ru_stime);
+	pthread_barrier_wait(&barrier);
+	return NULL;
+}
+
+/* A short write or an error means that there is nothing to wait for. */
+static void fill_pool(void)
+{
+	int fd = open(SCRUB_NOW, O_WRONLY);
+
+	if (fd < 0)
+		return;
+	write(fd, "1", 1);
+	close(fd);
+}
+
+static double one_rep(struct part *parts, long threads, size_t size, int huge)
+{
+	char *mem = map_aligned(size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	uint64_t start, end;
+
+	for (long i = 0; i < threads; i++) {
+		parts[i].start = mem + i * parts[i].size;
+		if (pthread_create(&parts[i].thread, NULL, worker, &parts[i]))
+			die("pthread_create");
+	}
+	pthread_barrier_wait(&barrier);
+	start = now_ns();
+	pthread_barrier_wait(&barrier);
+	end = now_ns();
+	for (long i = 0; i < threads; i++)
+		pthread_join(parts[i].thread, NULL);
+	munmap(mem, size);
+	return (end - start) / 1e9;
+}
+
+int main(int argc, char **argv)
+{
+	long mb = number(argc, argv, 1, 128), reps = number(argc, argv, 2, 3);
+	long threads = number(argc, argv, 3, 1);
+	int huge = argc > 4 && !strcmp(argv[4], "huge");
+	size_t page = huge ? HUGE_PAGE : PAGE, size = mb << 20;
+	size_t lines = number(argc, argv, 5, 1);
+	int burst = argc > 6 && !strcmp(argv[6], "burst");
+	struct part *parts = calloc(threads, sizeof(*parts));
+	double user = 0, sys = 0, cpu = 0, wall = 0, faults;
+
+	if (!lines || lines > page / LINE)
+		lines = page / LINE;
+	pthread_barrier_init(&barrier, NULL, threads + 1);
+	for (long i = 0; i < threads; i++) {
+		parts[i].page = page;
+		parts[i].lines = lines;
+		parts[i].size = size / threads & ~(page - 1);
+	}
+	for (long r = 0; r < reps; r++) {
+		if (burst)
+			fill_pool();
+		wall += one_rep(parts, threads, size, huge);
+	}
+	for (long i = 0; i < threads; i++) {
+		user += parts[i].user;
+		sys += parts[i].sys;
+		cpu += parts[i].cpu;
+	}
+	faults = (double)(parts[0].size * threads / page) * reps;
+	row("mode=%s page=%s Gb=%.3f Rep=%ld Threads=%ld lines=%zu | User=%.4f System=%.4f Wall=%.4f flt/cpu/s=%.1f fault/wsec=%.1f",
+	    burst ? "burst" : "sustained", huge ? "2M" : "4K", mb / 1024.0, reps, threads,
+	    lines, user, sys, wall, faults / cpu, faults / wall);
+	return 0;
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Talks to a redis-server on a Unix socket: latencies of SET at rest and
+ * while the server's child writes a snapshot, and the fork time the server
+ * itself reports.
+ *
+ *	redis_client SOCKET KEYS VALUE_BYTES
+ */
+#include "bench.h"
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define MOST 2000000
+
+static int sock;
+static char reply[1 << 16];
+static double *lat;
+
+static void connect_to(const char *path)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	for (int tries = 0; tries < 600; tries++) {
+		sock = socket(AF_UNIX, SOCK_STREAM, 0);
+		if (!connect(sock, (struct sockaddr *)&addr, sizeof(addr)))
+			return;
+		close(sock);
+		usleep(100000);
+	}
+	die(path);
+}
+
+/* One inline command, one reply: all of a bulk string, or one line. */
+static const char *ask(const char *fmt, ...)
+{
+	static char out[8192];
+	size_t got = 0, want;
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(out, sizeof(out) - 2, fmt, ap);
+	va_end(ap);
+	memcpy(out + len, "\r\n", 2);
+	if (write(sock, out, len + 2) != len + 2)
+		die("write to redis");
+	for (;;) {
+		ssize_t n = read(sock, reply + got, sizeof(reply) - 1 - got);
+		char *eol;
+
+		if (n <= 0)
+			die("read from redis");
+		got += n;
+		reply[got] = 0;
+		eol = strstr(reply, "\r\n");
+		if (!eol)
+			continue;
+		want = eol + 2 - reply;
+		if (reply[0] == '$')
+			want += atol(reply + 1) + 2;
+		if (got >= want)
+			break;
+	}
+	if (reply[0] == '-') {
+		fprintf(stderr, "redis refused %s: %s", out, reply);
+		exit(1);
+	}
+	return reply;
+}
+
+static long info(const char *section, const char *name)
+{
+	char key[128];
+	const char *p;
+
+	snprintf(key, sizeof(key), "\n%s:", name);
+	p = strstr(ask("INFO %s", section), key);
+	return p ? atol(p + strlen(key)) : -1;
+}
+
+static int saving(void)
+{
+	return info("persistence", "rdb_bgsave_in_progress") == 1;
+}
+
+static void set_keys(const char *phase, long keys, long bytes, long limit, int while_saving)
+{
+	static char value[4096];
+	uint64_t seed = 1;
+	long n = 0;
+	double sum = 0;
+
+	memset(value, 'v', sizeof(value) - 1);
+	while (n < limit && (!while_saving || n % 256 || saving())) {
+		uint64_t start;
+
+		seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+		start = now_ns();
+		ask("SET k:%ld %.*s", (long)((seed >> 33) % keys), (int)bytes, value);
+		lat[n] = now_ns() - start;
+		sum += lat[n++];
+	}
+	if (!n)
+		return;
+	qsort(lat, n, sizeof(*lat), by_value);
+	row("phase=%s keys=%ld | sets=%ld mean_us=%.1f p50_us=%.1f p99_us=%.1f max_us=%.1f", phase,
+	    keys, n, sum / n / 1e3, lat[n / 2] / 1e3, lat[n * 99 / 100] / 1e3,
+	    lat[n - 1] / 1e3);
+}
+
+int main(int argc, char **argv)
+{
+	long keys = number(argc, argv, 2, 100000), bytes = number(argc, argv, 3, 700);
+	uint64_t start;
+
+	if (argc < 2)
+		return 2;
+	if (bytes > 4000)
+		bytes = 4000;
+	lat = calloc(MOST, sizeof(*lat));
+	connect_to(argv[1]);
+	ask("DEBUG POPULATE %ld k %ld", keys, bytes);
+	set_keys("rest", keys, bytes, 5000, 0);
+	start = now_ns();
+	ask("BGSAVE");
+	row("phase=fork keys=%ld | bgsave_reply_us=%.1f latest_fork_usec=%ld", keys,
+	    (now_ns() - start) / 1e3, info("stats", "latest_fork_usec"));
+	set_keys("saving", keys, bytes, MOST, 1);
+	while (saving())
+		usleep(20000);
+	row("phase=cow keys=%ld | rdb_last_cow_kB=%ld", keys,
+	    info("persistence", "rdb_last_cow_size") / 1024);
+	return 0;
+}

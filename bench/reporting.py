@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Writes an HTML report with plots from the JSON files of benchmark runs: one file, nothing beside it."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import html
+import io
+import json
+import sys
+from pathlib import Path
+
+from bench import core, table
+
+OUT = core.HERE.parent / "build" / "bench"
+COLORS = {"vanilla": "#8c8c8c", "off": "#4c78a8", "on": "#e45756"}
+STYLE = """body { font: 16px/1.45 sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; font-size: 13px }
+table { border-collapse: collapse } td, th { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right }
+td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
+.plots { display: flex; flex-wrap: wrap; gap: 1rem } img { max-width: 100% } .conditions { color: #555 }"""
+
+
+def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes | None:
+    """Return a PNG: one group of bars for each row, a bar for each column; None if no row has the metric."""
+    import matplotlib  # pylint: disable=import-outside-toplevel
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # pylint: disable=import-outside-toplevel
+
+    names = [c for c in core.COLUMNS if c in result["columns"]]
+    values = {c: [core.value_of(result["columns"][c], label, metric) for label in labels] for c in names}
+    rows = [i for i in range(len(labels)) if any(values[c][i] is not None for c in names)]
+    if not rows:
+        return None
+    figure, axes = plt.subplots(figsize=(7, 1.4 + 0.16 * len(names) * len(rows) + 0.1 * len(rows)), dpi=110)
+    height = 0.8 / len(names)
+    for n, name in enumerate(names):
+        axes.barh(
+            [y + n * height for y in range(len(rows))],
+            [max(values[name][i] or 0, 0) for i in rows],
+            height=height,
+            label=name,
+            color=COLORS[name],
+        )
+    axes.set_yticks([y + 0.4 - height / 2 for y in range(len(rows))])
+    axes.set_yticklabels([" ".join(labels[i].values()) for i in rows], fontsize=8)
+    axes.invert_yaxis()
+    seen = [v for c in names for v in values[c] if v and v > 0]
+    if seen and max(seen) > 50 * min(seen):
+        axes.set_xscale("log")
+    more = "more" if metric in result["more_is_better"] else "less"
+    axes.set_xlabel(f"{metric} ({more} is better)")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    plt.close(figure)
+    return out.getvalue()
+
+
+def plots(result: dict) -> str:
+    """Return the images of a benchmark's shown metrics."""
+    parts = []
+    for labels in table.groups(core.labels_in_order(result["columns"].values())):
+        for metric in result["shown"]:
+            data = plot_bytes(result, metric, labels)
+            if data:
+                code = base64.b64encode(data).decode("ascii")
+                alt = html.escape(f"{result['name']}: {metric}")
+                parts.append(f'<img alt="{alt}" src="data:image/png;base64,{code}">')
+    return '<div class="plots">' + "\n".join(parts) + "</div>"
+
+
+def summary_table(results: list[dict]) -> str:
+    """Return the table with one row for each benchmark."""
+    names = [c for c in core.COLUMNS if any(c in r["columns"] for r in results)]
+    rows = []
+    for result in results:
+        found = core.summary(result)
+        if not found:
+            continue
+        label, values = found
+        pairs = table.ratio_pairs(result["columns"])
+        ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
+        more = "more" if result["main"][1] in result["more_is_better"] else "less"
+        cells = [result["name"], f"{label} ({more} is better)", *(table.number(values.get(c)) for c in names)]
+        cells.append(", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios) if r is not None))
+        rows.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
+    head = "".join(f"<th>{html.escape(c)}</th>" for c in ("benchmark", "what", *names, "ratio"))
+    return f"<table><tr>{head}</tr>\n" + "\n".join(rows) + "</table>"
+
+
+def page(results: list[dict], probe: dict | None) -> str:
+    """Return the report."""
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>quire benchmarks</title><style>{STYLE}</style>",
+        "<h1>quire benchmarks</h1>",
+        summary_table(results),
+    ]
+    for result in results:
+        parts.append(f"<h2 id={result['name']}>{result['name']}: {html.escape(result['title'])}</h2>")
+        parts.append(f'<p class="conditions">{html.escape(table.conditions(result))}</p>')
+        parts.append(plots(result))
+        parts.append(f"<details><summary>numbers</summary><pre>{html.escape(table.text_of(result))}</pre></details>")
+    if probe:
+        parts.append(f"<h2>The machine</h2><pre>{html.escape(table.probe_text(probe))}</pre>")
+    return "\n".join(parts) + "\n</html>\n"
+
+
+def write(results: list[dict], probe: dict | None, path: Path) -> Path:
+    """Write the report and return where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(results, probe), encoding="utf-8")
+    return path
+
+
+def read(paths: list[Path]) -> tuple[list[dict], dict | None]:
+    """Return the results in JSON files, of one benchmark or of many, and the last machine probe."""
+    results, probe = [], None
+    for path in paths:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        probe = data.get("machine") or probe
+        results += data["results"] if "results" in data else [data]
+    return results, probe
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the report that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="bench/report", description=__doc__)
+    parser.add_argument("--output", type=Path, default=OUT / "report.html", metavar="FILE")
+    parser.add_argument("json", type=Path, nargs="*", metavar="JSON", help="default: all of build/bench")
+    args = parser.parse_args(argv)
+    paths = args.json or sorted(OUT.glob("*.json"))
+    if not paths:
+        print("bench/report: no results yet; first: bench/run", file=sys.stderr)
+        return 1
+    try:
+        results, probe = read(paths)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"bench/report: {error}", file=sys.stderr)
+        return 1
+    print(f"report: {write(results, probe, args.output)}")
+    return 0

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs benchmarks: one boot for each column and repetition, so that no run sees what another left."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import core, table
+from guest import boot
+
+REPO = core.HERE.parent
+OUT = REPO / "build" / "bench"
+
+PRELUDE = """set -eu
+echo 0 >/proc/sys/kernel/randomize_va_space
+mkdir -p /tmp/bench
+cd /tmp/bench
+{copies}
+echo "#uname $(uname -r)"
+for f in /sys/kernel/mm/quire/*/state; do
+    [ -r "$f" ] || continue
+    d=${{f%/state}}
+    echo "#state ${{d##*/}} $(cat "$f")"
+done
+"""
+CLOSING = """
+for f in /sys/kernel/mm/quire/*/stats/*; do
+    [ -r "$f" ] || continue
+    d=${f%/stats/*}
+    echo "#stat ${d##*/}/${f##*/} $(cat "$f")"
+done
+"""
+
+Progress = Callable[[str], None]
+
+
+def kernel_of(column: str) -> str:
+    """Return the kernel variant that a column runs on."""
+    return "vanilla" if column == "vanilla" else "quire"
+
+
+def append_of(column: str, benchmark: core.Benchmark) -> str:
+    """Return the boot options of a column."""
+    if column != "on" or not benchmark.features:
+        return ""
+    return "quire=" + ",".join(benchmark.features)
+
+
+def programs_of(benchmark: core.Benchmark, options: core.Options) -> list[str]:
+    """Return the names of the programs which the benchmark needs in the guest."""
+    return [p.format(mb=benchmark.text_mb(options)) for p in benchmark.programs]
+
+
+def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
+    """Return the whole script that runs in the guest."""
+    copies = "\n".join(f"cp {shlex.quote(str(OUT / 'bin' / p))} ." for p in programs_of(benchmark, options))
+    return PRELUDE.format(copies=copies) + benchmark.script(options) + "\n" + CLOSING
+
+
+def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
+    """Build the programs that these benchmarks need."""
+    sizes = {b.text_mb(options) for b in benchmarks if any("{mb}" in p for p in b.programs)} or {64}
+    wanted = sorted({p for b in benchmarks for p in programs_of(b, options)})
+    command = ["make", "-s", "-C", str(core.HERE), f"OUT={OUT / 'bin'}", f"TEXT_MB={max(sizes)}"]
+    command += [str(OUT / "bin" / p) for p in wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise core.BenchError(f"the benchmark programs do not build:\n{done.stderr}")
+
+
+def base_version() -> str:
+    """Return the version of the kernel base as its Makefile states it, or what base.conf verifies."""
+    found = {}
+    makefile = REPO / "build" / "base" / "Makefile"
+    if makefile.is_file():
+        for line in makefile.read_text(encoding="utf-8").splitlines()[:8]:
+            key, sep, value = line.partition(" =")
+            if sep:
+                found[key] = value.strip()
+        if {"VERSION", "PATCHLEVEL", "SUBLEVEL"} <= set(found):
+            return f"{found['VERSION']}.{found['PATCHLEVEL']}.{found['SUBLEVEL']}"
+    for line in (REPO / "base.conf").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "verified":
+            return value.split()[-1]
+    return "unknown"
+
+
+def check_kernels(columns: list[str]) -> None:
+    """Raise BenchError if a kernel that is needed has not been built."""
+    for variant in sorted({kernel_of(c) for c in columns}):
+        if not (REPO / "build" / variant / "bzImage").exists():
+            raise core.BenchError(f"the kernel {variant} is not built; first: make kernel VARIANT={variant}")
+
+
+def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> core.Run:
+    """Boot the column's kernel once, run the benchmark in it, and return what it printed."""
+    folder = OUT / "scripts"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / f"{benchmark.name}-{os.getpid()}.sh"
+    script.write_text(guest_script(benchmark, options), encoding="utf-8")
+    try:
+        result = boot.run(
+            ["sh", str(script)],
+            kernel=kernel_of(column),
+            memory=benchmark.memory,
+            cpus=1 if options.icount else 2,
+            append=append_of(column, benchmark),
+            icount=options.icount,
+            timeout=benchmark.timeout,
+        )
+    finally:
+        script.unlink()
+    if result.status:
+        tail = "\n".join((result.output or "").splitlines()[-15:])
+        splats = "\n".join(str(s) for s in result.splats)
+        raise core.BenchError(f"{benchmark.name}, column {column}: status {result.status}\n{tail}\n{splats}".rstrip())
+    run = core.parse_output(result.output)
+    if not run.rows:
+        raise core.BenchError(f"{benchmark.name}, column {column}: no results in the output:\n{result.output}")
+    return run
+
+
+def accelerator(column: str, options: core.Options) -> str:
+    """Return what the guest's instructions run on."""
+    return "KVM" if not options.icount and boot.kvm_works(kernel_of(column)) else "TCG"
+
+
+def measure(
+    benchmark: core.Benchmark, columns: list[str], options: core.Options, repeat: int, progress: Progress
+) -> dict:
+    """Run a benchmark in all columns and return its result; the columns alternate, so that drift hits all alike."""
+    runs: dict[str, list[core.Run]] = {c: [] for c in columns}
+    for turn in range(repeat):
+        for column in columns:
+            again = f", boot {turn + 1} of {repeat}" if repeat > 1 else ""
+            progress(f"{benchmark.name}: {column}{again}")
+            runs[column].append(boot_once(benchmark, column, options))
+    notes = [benchmark.note] if benchmark.note and not options.icount else []
+    if options.icount and benchmark.icount_note:
+        notes.append(benchmark.icount_note)
+    return {
+        "name": benchmark.name,
+        "title": benchmark.title,
+        "features": list(benchmark.features),
+        "shown": list(benchmark.shown),
+        "more_is_better": sorted(benchmark.more_is_better),
+        "native": list(benchmark.native),
+        "main": benchmark.main,
+        "notes": notes,
+        "base": base_version(),
+        "clock": "icount" if options.icount else "time",
+        "quick": options.quick or options.tiny,
+        "runs": repeat,
+        "guest": {
+            "memory": benchmark.memory,
+            "cpus": 1 if options.icount else 2,
+            "accelerator": accelerator(columns[0], options),
+        },
+        "columns": {c: core.combine(runs[c]) for c in columns},
+    }
+
+
+def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
+    """Write a result, with the machine probe, as JSON, and return where."""
+    path = path or OUT / f"{result['name']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**result, "machine": probe}, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def run_all(
+    names: list[str],
+    columns: list[str],
+    options: core.Options,
+    repeat: int,
+    progress: Progress,
+    counted: frozenset[str] = frozenset(),
+) -> tuple[dict, list[dict], list[str]]:
+    """Probe the machine, run the benchmarks, save each; return the probe, the results and what failed.
+
+    The benchmarks named in counted count instructions whatever the options say.
+    """
+    benchmarks = [core.load(name) for name in names]
+    machine = core.load("machine")
+    check_kernels(columns)
+    build_programs([machine, *benchmarks], options)
+    small = dataclasses.replace(options, quick=True)
+    progress("machine probe")
+    probe = core.combine([boot_once(machine, columns[0], small)])
+    results, failed = [], []
+    for benchmark in benchmarks:
+        try:
+            how = dataclasses.replace(options, icount=True) if benchmark.name in counted else options
+            results.append(measure(benchmark, columns, how, repeat, progress))
+            save(results[-1], probe)
+        except core.BenchError as error:
+            failed.append(str(error))
+    return probe, results, failed
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the command line's values."""
+    parser = argparse.ArgumentParser(prog="bench/run", description=__doc__)
+    clock = parser.add_mutually_exclusive_group()
+    clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 1 %%")
+    clock.add_argument("--clock", action="store_true", help="measure time, with two CPUs (the default)")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="boots for each column (default 1)")
+    parser.add_argument("--columns", default=",".join(core.COLUMNS), help="some of vanilla,off,on (default all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results into one file")
+    parser.add_argument(
+        "--gate", type=float, metavar="PERCENT", help="fail if off is worse than vanilla by more (use with --icount)"
+    )
+    parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default all)")
+    args = parser.parse_args(argv)
+    args.columns = [c for c in args.columns.split(",") if c]
+    unknown = [c for c in args.columns if c not in core.COLUMNS]
+    if unknown or not args.columns:
+        parser.error(f"--columns takes some of {','.join(core.COLUMNS)}")
+    if args.repeat < 1:
+        parser.error("--repeat takes a number from 1 on")
+    if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
+        parser.error("--gate needs the columns vanilla and off")
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what the command line asks for."""
+    args = parse(argv)
+    if args.list:
+        for name in core.names():
+            print(f"{name:15} {core.load(name).title}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
+    names = args.names or [n for n in core.names() if n != "machine"]
+    options = core.Options(icount=args.icount, quick=args.quick)
+    try:
+        probe, results, failed = run_all(
+            names, args.columns, options, args.repeat, lambda text: print(f"[{text}]", file=sys.stderr, flush=True)
+        )
+    except core.BenchError as error:
+        print(f"bench/run: {error}", file=sys.stderr)
+        return 1
+    print(table.probe_text(probe))
+    for result in results:
+        print(table.text_of(result))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": probe, "results": results}, indent=1) + "\n", encoding="utf-8")
+    if args.gate is not None:
+        failed += [line for result in results for line in core.worse_off(result, args.gate)]
+    for text in failed:
+        print(f"bench/run: FAILED {text}", file=sys.stderr)
+    return 1 if failed else 0

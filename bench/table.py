@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Prints results as tables: one for each metric, with a column for each kernel and the ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench import core
+
+RATIOS = (("off", "vanilla"), ("on", "vanilla"), ("on", "off"))
+
+
+def number(value: float | None) -> str:
+    """Return a number with about four digits that count."""
+    if value is None:
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
+    return f"{value:,.{digits}f}"
+
+
+def align(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return the lines of a table; the first `left` columns are words, the others numbers."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths))
+        ).rstrip()
+
+    rule = "  ".join("-" * w for w in widths)
+    return "\n".join([line(header), rule, *map(line, rows)])
+
+
+def ratio_pairs(columns: dict[str, dict]) -> list[tuple[str, str]]:
+    """Return the ratios that these columns allow: to vanilla, or on to off where there is no vanilla."""
+    pairs = [p for p in RATIOS if p[0] in columns and p[1] in columns]
+    return [p for p in pairs if p[1] == "vanilla"] or pairs
+
+
+def groups(labels: list[dict[str, str]]) -> list[list[dict[str, str]]]:
+    """Return the rows' labels in groups which have the same keys."""
+    found: dict[tuple, list] = {}
+    for label in labels:
+        found.setdefault(tuple(label), []).append(label)
+    return list(found.values())
+
+
+def metric_table(result: dict, metric: str, labels: list[dict[str, str]]) -> str | None:
+    """Return the table of one metric, or None if no row has it."""
+    columns = result["columns"]
+    names = [c for c in core.COLUMNS if c in columns]
+    pairs = ratio_pairs(columns)
+    rows = []
+    for label in labels:
+        values = {c: core.value_of(columns[c], label, metric) for c in names}
+        if all(v is None for v in values.values()):
+            continue
+        ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
+        rows.append(
+            [*label.values(), *(number(values[c]) for c in names), *("-" if r is None else f"{r:.3f}" for r in ratios)]
+        )
+    if not rows:
+        return None
+    header = [*labels[0], *names, *(f"{a}/{b}" for a, b in pairs)]
+    better = "more" if metric in result["more_is_better"] else "less"
+    return f"{metric} ({better} is better)\n" + align(header, rows, len(labels[0]))
+
+
+def native_table(result: dict, column: str) -> str:
+    """Return a column's rows as the work that is answered printed them: all keys, all metrics."""
+    parts = []
+    for labels in groups(core.labels_in_order([result["columns"][column]])):
+        values = {m: [core.value_of(result["columns"][column], label, m) for label in labels] for m in result["native"]}
+        metrics = [m for m in values if any(v is not None for v in values[m])]
+        if not metrics:
+            continue
+        rows = [[*label.values(), *(number(values[m][i]) for m in metrics)] for i, label in enumerate(labels)]
+        parts.append(f"{column}:\n" + align([*labels[0], *metrics], rows, len(labels[0])))
+    return "\n\n".join(parts)
+
+
+def conditions(result: dict) -> str:
+    """Return the line without which the numbers are no numbers."""
+    clock = "instructions (1 ns = 1 instruction, shift=0)" if result["clock"] == "icount" else "time"
+    guest = result["guest"]
+    return (
+        f"base {result['base']}, clock: {clock}, {guest['accelerator']}, guest {guest['memory']} and "
+        f"{guest['cpus']} cpu(s), randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
+        f"median of {result['runs']} boot(s)"
+    )
+
+
+def text_of(result: dict) -> str:
+    """Return everything that is printed of one benchmark."""
+    parts = [f"== {result['name']}: {result['title']}\n   {conditions(result)}"]
+    if "on" in result["columns"] and result["features"]:
+        parts[0] += f"\n   on = quire={','.join(result['features'])}"
+    for missing in core.not_on(result):
+        parts[0] += f"\n   NOTE: the feature {missing} was not on in the column \"on\""
+    parts += [f"   NOTE: {note}" for note in result["notes"]]
+    labels = core.labels_in_order(result["columns"].values())
+    for group in groups(labels):
+        for metric in result["shown"]:
+            table = metric_table(result, metric, group)
+            if table:
+                parts.append(table)
+    if result["native"]:
+        parts += [native_table(result, c) for c in core.COLUMNS if c in result["columns"]]
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def probe_text(probe: dict) -> str:
+    """Return the machine probe as two lines of a table."""
+    rows = [
+        [" ".join(row["keys"].values()), number(next(iter(row["metrics"].values()))["median"])] for row in probe["rows"]
+    ]
+    return "== the machine (ns, or instructions under --icount)\n\n" + align(["probe", "ns"], rows, 1) + "\n"

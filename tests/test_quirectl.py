@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-2.0
+"""quirectl against a made-up tree: what it prints, what it writes, and what its errors advise."""
+
+from __future__ import annotations
+
+import errno
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOL = ROOT / "tool" / "quirectl"
+
+
+def load_tool() -> ModuleType:
+    """Return quirectl as a module; its name has no .py."""
+    loader = importlib.machinery.SourceFileLoader("quirectl", str(TOOL))
+    spec = importlib.util.spec_from_loader("quirectl", loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    write = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = write
+    return module
+
+
+quirectl = load_tool()
+
+
+@pytest.fixture(name="tree")
+def _tree(tmp_path: Path) -> Path:
+    """Return a root with two features, a sysctl of the daemon and two processes."""
+    top = tmp_path / "sys/kernel/mm/quire"
+    files = {
+        top / "version": "0.1",
+        top / "fork/enabled": "0",
+        top / "fork/state": "off",
+        top / "fork/threshold_pages": "512",
+        top / "fork/stats/shared": "12",
+        top / "fork/stats/fallback_pinned": "3",
+        top / "prezero/enabled": "1",
+        top / "prezero/state": "on",
+        top / "prezero/scrub_now": "",
+        top / "prezero/stats/hit": "7",
+        tmp_path / "proc/sys/vm/scrub_start": "100",
+        tmp_path / "proc/sys/kernel/osrelease": "6.12.117-quire",
+        tmp_path / "proc/cmdline": "root=/dev/vda quire=prezero console=ttyS0",
+        tmp_path / "proc/42/comm": "redis-server",
+        tmp_path / "proc/42/quire": "fork:\tin\nshared_tables:\t9",
+        tmp_path / "proc/7/comm": "kthreadd",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    (top / "prezero/scrub_now").chmod(0o200)
+    return tmp_path
+
+
+def run(tree: Path, *words: str) -> int:
+    """Run quirectl on a tree, and return its exit status."""
+    return quirectl.main(["--root", str(tree), *words])
+
+
+def feature_file(tree: Path, name: str) -> Path:
+    """Return a file of the tree's quire folder."""
+    return tree / "sys/kernel/mm/quire" / name
+
+
+def refuse_writes(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Make every write fail as the kernel would."""
+
+    def fail(_fd: int, _data: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(quirectl.os, "write", fail)
+
+
+def test_status(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Features appear in their order with their states."""
+    assert run(tree, "status") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("quire 0.1 on 6.12.117-quire\n")
+    assert re.search(r"^  fork +off .*\n  prezero +on ", out, re.M)
+
+
+def test_status_json(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON carries the same."""
+    assert run(tree, "status", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data == {"version": "0.1", "kernel": "6.12.117-quire", "features": {"fork": "off", "prezero": "on"}}
+
+
+def test_status_names_what_warned(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A feature that the kernel took off is pointed out."""
+    feature_file(tree, "fork/state").write_text("disabled_by_warning\n", encoding="utf-8")
+    assert run(tree, "status") == 0
+    assert "fork: the kernel found an inconsistency" in capsys.readouterr().out
+
+
+def test_not_a_quire_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the folder it says so and what to do."""
+    assert run(tmp_path, "status") == 1
+    err = capsys.readouterr().err
+    assert "not a quire kernel" in err and "make demo" in err
+
+
+@pytest.mark.parametrize(("command", "value"), [("enable", "1"), ("disable", "0"), ("drain", "2")])
+def test_switching_writes_the_value(tree: Path, command: str, value: str) -> None:
+    """Each command writes its number, to that feature only."""
+    feature_file(tree, "prezero/enabled").write_text("x\n", encoding="utf-8")
+    assert run(tree, command, "fork") == 0
+    assert feature_file(tree, "fork/enabled").read_text(encoding="utf-8") == value + "\n"
+    assert feature_file(tree, "prezero/enabled").read_text(encoding="utf-8") == "x\n"
+
+
+def test_switching_all(tree: Path) -> None:
+    """The word all means every feature that is built in."""
+    assert run(tree, "drain", "all") == 0
+    assert [feature_file(tree, f"{f}/enabled").read_text(encoding="utf-8")[0] for f in ("fork", "prezero")] == ["2", "2"]
+
+
+def test_switching_prints_the_way_back(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change of state comes with the command that undoes it."""
+    real = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        feature_file(tree, "fork/state").write_text("on\n", encoding="utf-8")
+        return real(fd, data)
+
+    monkeypatch.setattr(quirectl.os, "write", write)
+    assert run(tree, "enable", "fork") == 0
+    assert capsys.readouterr().out == "fork: off -> on   (back: quirectl disable fork)\n"
+
+
+@pytest.mark.parametrize(
+    ("feature", "advice"), [("frok", "this kernel has: fork, prezero"), ("rmap", "rmap is not built into this kernel")]
+)
+def test_unknown_feature(tree: Path, feature: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong name, and a right one that this kernel lacks, are told apart."""
+    assert run(tree, "enable", feature) == 1
+    assert advice in capsys.readouterr().err
+
+
+def test_not_root(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A user is told to use sudo."""
+    refuse_writes(monkeypatch, errno.EACCES)
+    monkeypatch.setattr(quirectl.os, "geteuid", lambda: 1000)
+    assert run(tree, "enable", "fork") == 1
+    assert "only root may change this. Run the command with sudo." in capsys.readouterr().err
+
+
+def test_enable_after_a_warning(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A feature that warned stays off until the next boot, and root is not told to use sudo."""
+    feature_file(tree, "fork/state").write_text("disabled_by_warning\n", encoding="utf-8")
+    refuse_writes(monkeypatch, errno.EPERM)
+    assert run(tree, "enable", "fork") == 1
+    err = capsys.readouterr().err
+    assert "until the next boot" in err and "dmesg" in err and "sudo" not in err
+
+
+def test_all_goes_on_after_a_refusal(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One feature that refuses does not keep the others from being switched."""
+    real, calls = os.write, []
+
+    def write(fd: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) == 1:
+            raise OSError(errno.EBUSY, "busy")
+        return real(fd, data)
+
+    monkeypatch.setattr(quirectl.os, "write", write)
+    assert run(tree, "disable", "all") == 1
+    assert "disable fork: the feature is busy" in capsys.readouterr().err
+    assert feature_file(tree, "prezero/enabled").read_text(encoding="utf-8") == "0\n"
+
+
+def test_stats(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counters appear under their feature, or under all."""
+    assert run(tree, "stats", "fork") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^fork +fallback_pinned +3\nfork +shared +12$", out, re.M) and "prezero" not in out
+    assert run(tree, "stats", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["prezero"] == {"hit": 7}
+
+
+def test_stats_watch_prints_rates(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second printing has the rate since the first."""
+    clock = [100.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        feature_file(tree, "prezero/stats/hit").write_text("27\n", encoding="utf-8")
+
+    monkeypatch.setattr(quirectl.time, "sleep", sleep)
+    monkeypatch.setattr(quirectl.time, "monotonic", lambda: clock[0])
+    assert run(tree, "stats", "prezero", "--watch", "4", "--count", "2") == 0
+    assert re.search(r"^prezero +hit +27 +5\.0$", capsys.readouterr().out, re.M)
+
+
+def test_knobs_list_and_get(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Switches and counters are no knobs; the daemon's sysctls are prezero's; a write-only file is not read."""
+    assert run(tree, "knobs", "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "fork": {"threshold_pages": "512"},
+        "prezero": {"scrub_now": "-", "scrub_start": "100"},
+    }
+    assert run(tree, "knobs", "get", "fork", "threshold_pages") == 0
+    assert capsys.readouterr().out == "512\n"
+
+
+def test_knobs_set(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A knob is written, and the way back is printed."""
+    assert run(tree, "knobs", "set", "prezero", "scrub_start", "250") == 0
+    assert (tree / "proc/sys/vm/scrub_start").read_text(encoding="utf-8") == "250\n"
+    assert "100 -> 250   (back: quirectl knobs set prezero scrub_start 100)" in capsys.readouterr().out
+
+
+def test_knobs_set_bad_value(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A refused value is named, with what the knob stays at."""
+    refuse_writes(monkeypatch, errno.EINVAL)
+    assert run(tree, "knobs", "set", "fork", "threshold_pages", "lots") == 1
+    err = capsys.readouterr().err
+    assert "'lots' (it stays 512)" in err
+    assert feature_file(tree, "fork/threshold_pages").read_text(encoding="utf-8") == "512\n"
+
+
+def test_unknown_knob(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong knob is answered with the right ones, and no file appears."""
+    assert run(tree, "knobs", "set", "fork", "treshold", "1") == 1
+    assert "its knobs: threshold_pages" in capsys.readouterr().err
+    assert not feature_file(tree, "fork/treshold").exists()
+
+
+def test_ps(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Processes with the file are listed, others passed over."""
+    assert run(tree, "ps") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^42 +redis-server +fork: in; shared_tables: 9$", out, re.M) and "kthreadd" not in out
+
+
+def test_ps_without_any(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing to show is an error with advice."""
+    (tree / "proc/42/quire").unlink()
+    assert run(tree, "ps") == 1
+    assert "as root" in capsys.readouterr().err
+
+
+def test_boot(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]) -> None:
+    """The option names what is on or what is asked for, on any kernel."""
+    assert run(tree, "boot") == 0
+    out = capsys.readouterr().out
+    assert "boot option: quire=prezero\nbooted with: quire=prezero\n" in out and "update-grub" in out
+    assert run(tmp_path_factory.mktemp("other"), "boot", "fork", "shm") == 0
+    assert "boot option: quire=fork,shm\n" in capsys.readouterr().out
+    assert run(tree, "boot", "frok") == 1
+
+
+def test_command_line() -> None:
+    """A wrong command line is status 2; the help names every command, and the man page documents each."""
+    wrong = subprocess.run([sys.executable, str(TOOL), "knobs"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    text = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True, check=True).stdout
+    page = (ROOT / "docs/man/quirectl.8").read_text(encoding="utf-8")
+    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "ps", "boot")
+    for command in commands:
+        assert re.search(rf"^ +{command}\b", text, re.M)
+        assert re.search(rf'^\.BR? "?{command}\b', page, re.M), command
