@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0
+# A façade of short verbs; the work is done by guest/, tests/ and bench/.
+PYTHON := build/venv/bin/python
+VARIANT ?= quire
+MINUTES ?= 60
+JOBS ?= 2
+SUITE = $(PYTHON) tests/run.py -n $(JOBS) --dist worksteal
+BUILD = python3 -m guest.build
+
+.PHONY: help packages kernel demo check check-debug soak bench clean distclean
+
+help:
+	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
+	@echo 'make check        build what the tests need and run all tests'
+	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
+	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
+	@echo 'make bench        three columns: vanilla, quire off, quire on'
+	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off)'
+	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
+	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
+
+packages:
+	@python3 -m guest.packages
+
+kernel:
+	@$(BUILD) $(VARIANT)
+
+demo: packages
+	@$(BUILD) vanilla quire
+	@bench/demo
+
+check: packages
+	@$(BUILD) vanilla quire off
+	@$(SUITE) --name check -m 'not soak and not debug_only'
+
+check-debug: packages
+	@$(BUILD) debug
+	@$(SUITE) --name check-debug -m 'debug and not soak' --kernel debug
+
+soak: packages
+	@$(BUILD) vanilla quire debug
+	@MINUTES=$(MINUTES) $(SUITE) --name soak -m soak --timeout 0
+	@MINUTES=$(MINUTES) $(SUITE) --name soak-debug -m 'soak and debug' --timeout 0 --kernel debug
+
+bench: packages
+	@$(BUILD) vanilla quire
+	@bench/run
+
+clean:
+	rm -rf $(filter-out build/venv,$(wildcard build/* build/.selftests.lock))
+
+distclean:
+	rm -rf build

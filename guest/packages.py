@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Install what is missing: Debian packages (with sudo when not root), and the Python packages in build/venv.
+
+Both name what they fetch before they fetch it. Nothing is done, and nothing fetched, when all is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+from guest import paths, tree
+
+# Alternatives are separated by a bar; the first that apt offers is installed.
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "to build": ("build-essential", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "cpio", "kmod", "rsync",
+                 "xz-utils", "patch", "ccache", "python3-venv"),
+    "to boot": ("qemu-system-x86", "udev", "busybox-static"),
+    "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev"),
+    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "util-linux"),
+}
+
+
+def installed(package: str) -> bool:
+    """Say whether dpkg has a package installed."""
+    done = subprocess.run(["dpkg-query", "-W", "-f", "${db:Status-Status}", package], text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return done.stdout == "installed"
+
+
+def offered(package: str) -> bool:
+    """Say whether apt can install a package."""
+    done = subprocess.run(["apt-cache", "policy", package], text=True, check=False, stdout=subprocess.PIPE)
+    return "Candidate:" in done.stdout and "Candidate: (none)" not in done.stdout
+
+
+def missing() -> list[str]:
+    """Return the packages that are not installed."""
+    wanted = [package for group in PACKAGES.values() for package in group]
+    if not os.environ.get("LINUX"):
+        wanted.append(tree.read_base_conf()["package"])
+    return [package for package in wanted if not any(map(installed, package.split("|")))]
+
+
+def install(wanted: list[str]) -> None:
+    """Install packages with apt, by name."""
+    root = [] if os.geteuid() == 0 else ["sudo"]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run([*root, "apt-get", "update", "-qq"], check=True, env=environment, stdout=sys.stderr)
+    names = [next(filter(offered, package.split("|")), package.split("|")[0]) for package in wanted]
+    print(f"installing the Debian packages {' '.join(names)}", file=sys.stderr, flush=True)
+    subprocess.run([*root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], check=True,
+                   env=environment, stdout=sys.stderr)
+
+
+def make_venv() -> None:
+    """Make build/venv with what requirements.txt pins, unless it is of these already."""
+    requirements = paths.REPO / "requirements.txt"
+    stamp = paths.VENV / "requirements.hash"
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
+        return
+    names = requirements.read_text(encoding="utf-8").split()
+    print(f"installing the Python packages {' '.join(names)} in build/venv", file=sys.stderr, flush=True)
+    if paths.VENV.is_symlink():
+        paths.VENV.unlink()
+    elif paths.VENV.exists():
+        shutil.rmtree(paths.VENV)
+    paths.BUILD.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, "-m", "venv", str(paths.VENV)], check=True)
+    subprocess.run([str(paths.VENV / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", "-r",
+                    str(requirements)], check=True, stdout=sys.stderr)
+    stamp.write_text(digest, encoding="utf-8")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m guest.packages", description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="only name what is missing")
+    args = parser.parse_args(argv)
+    wanted = missing()
+    if args.list:
+        print("\n".join(wanted))
+        return 0
+    try:
+        if wanted:
+            install(wanted)
+        with paths.build_lock():
+            make_venv()
+    except subprocess.CalledProcessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Run the kernel's own mm selftests in a guest: mm_selftests.sh FOLDER TEST...
+# Prints each one's output between "== TEST" and "== TEST status N".
+# They want swap and some huge pages, which the guest's disks do not give.
+cd "$1" || exit 1
+shift
+echo 64 > /proc/sys/vm/nr_hugepages
+if [ ! -e /tmp/mm_selftests.swap ]; then
+	touch /tmp/mm_selftests.swap
+	echo 512M > /sys/block/zram0/disksize
+	mkswap /dev/zram0 > /dev/null && swapon /dev/zram0
+fi
+for test; do
+	echo "== $test"
+	timeout 200 "./$test" 2>&1
+	echo "== $test status $?"
+done

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Run pytest and print `N passed, N failed, N skipped` as the last line; --sum adds up earlier runs.
+
+The counts of each run are kept in build/counts. A run that did not come to its tests (a build that failed, an error
+while collecting) counts as one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+COUNTS = REPO / "build" / "counts"
+
+
+class Counter:
+    """A pytest plugin that keeps the counts of the terminal reporter, errors among the failed."""
+
+    def __init__(self) -> None:
+        self.counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+    def pytest_terminal_summary(self, terminalreporter: object) -> None:
+        """Read what has been reported."""
+        stats: dict[str, list[object]] = getattr(terminalreporter, "stats")
+        self.counts["passed"] = len(stats.get("passed", [])) + len(stats.get("xfailed", []))
+        self.counts["failed"] = sum(len(stats.get(name, [])) for name in ("failed", "error", "xpassed"))
+        self.counts["skipped"] = len(stats.get("skipped", []))
+
+
+def line(counts: dict[str, int]) -> str:
+    """Return the closing line."""
+    return f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
+
+
+def run(name: str, arguments: list[str]) -> int:
+    """Run pytest, keep and print the counts."""
+    import pytest  # pylint: disable=import-outside-toplevel
+    counter = Counter()
+    code = int(pytest.main(arguments, plugins=[counter]))
+    if code and not counter.counts["failed"]:
+        counter.counts["failed"] = 1
+    keep(name, counter.counts)
+    print(line(counter.counts), flush=True)
+    return code
+
+
+def keep(name: str, counts: dict[str, int]) -> None:
+    """Store the counts of a run."""
+    COUNTS.mkdir(parents=True, exist_ok=True)
+    (COUNTS / name).write_text(json.dumps(counts), encoding="utf-8")
+
+
+def total(names: list[str]) -> int:
+    """Print the sum of runs; returns 1 if anything failed."""
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for name in names:
+        path = COUNTS / name
+        one = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"failed": 1}
+        for key in counts:
+            counts[key] += one.get(key, 0)
+    print(line(counts), flush=True)
+    return 1 if counts["failed"] else 0
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--name", default="check", help="under which the counts are kept")
+    parser.add_argument("--forget", action="store_true", help="forget the counts of earlier runs, and run nothing")
+    parser.add_argument("--sum", nargs="+", metavar="NAME", help="print the sum of earlier runs, and run nothing")
+    args, arguments = parser.parse_known_args()
+    if args.forget:
+        for path in COUNTS.glob("*"):
+            path.unlink()
+        return 0
+    if args.sum:
+        return total(args.sum)
+    return run(args.name, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
