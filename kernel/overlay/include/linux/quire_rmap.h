@@ -44,6 +44,7 @@ static inline bool quire_rmap_on(void)
  */
 static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma)
 {
+	/* Pairs with the end of an upgrade. */
 	return static_branch_unlikely(&quire_rmap_used_key) &&
 	       smp_load_acquire(&vma->anon_borrowed);
 }

@@ -238,7 +238,9 @@ static void use_anon_vma(struct vm_area_struct *vma, struct anon_vma *anon_vma)
 {
 	vma->anon_vma->num_active_vmas--;
 	anon_vma->num_active_vmas++;
+	/* Pairs with the address dependency of those who read the pointer. */
 	smp_store_release(&vma->anon_vma, anon_vma);
+	/* Pairs with quire_rmap_borrowed(). */
 	smp_store_release(&vma->anon_borrowed, false);
 }
 
@@ -382,8 +384,8 @@ void __quire_rmap_released(struct vm_area_struct *vma)
 static int upgrade_mm(struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
-	VMA_ITERATOR(vmi, mm, 0);
 	int err = 0;
+	VMA_ITERATOR(vmi, mm, 0);
 
 	if (mmap_write_lock_killable(mm))
 		return -EINTR;
