@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Borrowed anon_vmas: what fork's child needs of the reverse map before it has
+ * written anything. The hooks in Linux's own files call what is declared here;
+ * mm/quire/rmap.c has the design.
+ *
+ * vma->anon_borrowed says that vma->anon_vma is an ancestor's and still used by
+ * it. It implies vma->anon_vma != NULL. Set under mmap_lock held for writing,
+ * cleared under page_table_lock and mmap_lock held for reading.
+ */
+#ifndef _LINUX_QUIRE_RMAP_H
+#define _LINUX_QUIRE_RMAP_H
+
+#include <linux/jump_label.h>
+#include <linux/mm_types.h>
+
+struct kmem_cache;
+
+#ifdef CONFIG_QUIRE_RMAP
+
+/* The feature's gate: forks borrow. */
+DECLARE_STATIC_KEY_FALSE(quire_rmap_key);
+/* Borrowers may exist: set by the first start and never cleared. */
+DECLARE_STATIC_KEY_FALSE(quire_rmap_used_key);
+
+void quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cache *avc_cachep);
+int quire_rmap_fork(struct vm_area_struct *dst, struct vm_area_struct *src);
+void quire_rmap_upgrade(struct vm_area_struct *vma);
+void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src);
+void __quire_rmap_released(struct vm_area_struct *vma);
+bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
+
+static inline bool quire_rmap_on(void)
+{
+	return static_branch_unlikely(&quire_rmap_key);
+}
+
+/**
+ * quire_rmap_borrowed - does a VMA use an anon_vma that is not its own
+ * @vma: under mmap_lock or the VMA's lock
+ *
+ * Acquire: who sees false after an upgrade also sees the VMA's new anon_vma and
+ * its longer chain.
+ */
+static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma)
+{
+	/* Pairs with the end of an upgrade. */
+	return static_branch_unlikely(&quire_rmap_used_key) &&
+	       smp_load_acquire(&vma->anon_borrowed);
+}
+
+/* An anon_vma of a VMA that may be upgraded meanwhile: the one that was read. */
+static inline struct anon_vma *quire_rmap_read_once(struct vm_area_struct *vma,
+						    struct anon_vma *read)
+{
+	return read;
+}
+
+/* A VMA that was copied from @vma does not use its anon_vma any longer. */
+static inline void quire_rmap_reset(struct vm_area_struct *vma)
+{
+	if (static_branch_unlikely(&quire_rmap_used_key))
+		vma->anon_borrowed = false;
+}
+
+/* Before an anonymous folio is made where Linux needs no anon_vma_prepare(). */
+static inline void quire_rmap_prepare(struct vm_area_struct *vma)
+{
+	if (quire_rmap_borrowed(vma))
+		quire_rmap_upgrade(vma);
+}
+
+static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
+{
+	if (static_branch_unlikely(&quire_rmap_used_key))
+		__quire_rmap_cloned(dst, src);
+}
+
+static inline void quire_rmap_released(struct vm_area_struct *vma)
+{
+	if (quire_rmap_borrowed(vma))
+		__quire_rmap_released(vma);
+}
+
+#else
+
+static inline void quire_rmap_init(struct kmem_cache *anon_vma_cachep,
+				   struct kmem_cache *avc_cachep) { }
+static inline int quire_rmap_fork(struct vm_area_struct *dst, struct vm_area_struct *src)
+{
+	return 0;
+}
+
+static inline void quire_rmap_upgrade(struct vm_area_struct *vma) { }
+static inline bool quire_rmap_extends(struct vm_area_struct *longer,
+				      struct vm_area_struct *shorter) { return false; }
+static inline bool quire_rmap_on(void) { return false; }
+static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma) { return false; }
+static inline void quire_rmap_reset(struct vm_area_struct *vma) { }
+static inline void quire_rmap_prepare(struct vm_area_struct *vma) { }
+static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src) { }
+static inline void quire_rmap_released(struct vm_area_struct *vma) { }
+
+static inline struct anon_vma *quire_rmap_read_once(struct vm_area_struct *vma,
+						    struct anon_vma *read)
+{
+	return vma->anon_vma;
+}
+
+#endif /* CONFIG_QUIRE_RMAP */
+#endif /* _LINUX_QUIRE_RMAP_H */

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Borrowed anon_vmas: fork, exec and exit without an anon_vma that nobody needs.
+ *
+ * Linux gives every VMA of fork's child an anon_vma of its own, so that a walk
+ * for a page which the child makes later does not have to visit the parent
+ * (Rik van Riel's anon_vma_chain, 2010). A child that execs, exits or only
+ * reads makes no such page. So here the child's VMA is linked to the anon_vmas
+ * of the parent's VMA, as ever, but uses the parent's anon_vma until its first
+ * anonymous fault: it borrows. A child of a borrower clones the same chain, so
+ * chains grow with the generations that write and not with the depth of forks.
+ *
+ * What makes it correct is the invariant that Linux itself rests on:
+ *
+ *   (1) a VMA that maps an anonymous folio has an anon_vma_chain in the tree of
+ *       the anon_vma that folio->mapping points to.
+ *
+ * A borrower has one in the tree of the anon_vma it borrows, and keeps it when
+ * it is upgraded, so a folio may be attached to either one; the borrowed one
+ * makes walks broader, not wrong. That is why write-reuse and swap-in, which
+ * cannot sleep or do not prepare, need no change.
+ *
+ *   (2) VMAs of one mm that use the same anon_vma have the same chain and the
+ *       same anon_borrowed; merging keeps only one of the chains.
+ *
+ * Fork keeps (2) since it clones chains; an upgrade changes the anon_vma, and
+ * joins a neighbour's only where the chains become the same; a copy inherits
+ * the flag; and Linux does not merge a borrower with an area without anon_vma
+ * (is_mergeable_anon_vma).
+ *
+ * Accounting: num_active_vmas counts a borrower, so the anon_vma it uses is
+ * never idle and the rule of 2015 (reuse of an idle anon_vma with less than two
+ * children) does not take it. num_children counts upgrades, which make children.
+ *
+ * Locking: as in mm/rmap.c. The root's rwsem for writing covers the trees and
+ * the two counts. mmap_lock, with page_table_lock where it is held for reading
+ * only, covers vma->anon_vma, the chain and the flag. Order: mmap_lock, root
+ * rwsem, page_table_lock. Nothing is allocated under the root's rwsem.
+ *
+ * Since an upgrade changes vma->anon_vma under mmap_lock held for reading, code
+ * that reads the pointer twice there may see two; both have the same root.
+ *
+ * Undo: an upgrade of every borrower in every mm (drain). Failing to allocate
+ * leaves a borrower a borrower.
+ */
+#define pr_fmt(fmt) "quire: rmap: " fmt
+
+#include <linux/init.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/oom.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/quire_rmap.h>
+#include <linux/rmap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "quire.h"
+#include "../vma.h"
+#include "rmap.h"
+
+DEFINE_STATIC_KEY_FALSE(quire_rmap_key);
+DEFINE_STATIC_KEY_FALSE(quire_rmap_used_key);
+
+enum rmap_count {
+	RMAP_BORROWED,		/* forks that borrowed, per VMA */
+	RMAP_FORK_REUSED,	/* forks that took an idle anon_vma instead */
+	RMAP_FORK_NOMEM,	/* forks that failed */
+	RMAP_INHERITED,		/* copies and halves of a borrower */
+	RMAP_UPGRADED,		/* borrowers that made their own */
+	RMAP_ADOPTED,		/* borrowers that found one nobody else uses */
+	RMAP_JOINED,		/* borrowers that joined a neighbour's */
+	RMAP_UPGRADE_NOMEM,	/* upgrades that failed: still borrowers */
+	RMAP_RELEASED,		/* borrowers that were unmapped */
+	NR_RMAP_COUNTS,
+};
+
+static const char * const rmap_count_names[] = {
+	"borrowed", "fork_reused", "fork_nomem", "inherited", "upgraded", "adopted",
+	"joined", "upgrade_nomem", "released", NULL,
+};
+
+static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
+
+#define count(what) this_cpu_inc(rmap_counts[RMAP_##what])
+
+static struct kmem_cache *anon_vma_cache __ro_after_init;
+static struct kmem_cache *avc_cache __ro_after_init;
+
+/* How many chains' worth of depth a fork allocates at once. */
+#define AVC_BATCH 16
+
+/* How often, and at which interval, a drain looks for borrowers it did not see. */
+#define DRAIN_PASSES 100
+#define DRAIN_INTERVAL msecs_to_jiffies(50)
+
+/**
+ * quire_rmap_init - take note of the slab caches of mm/rmap.c
+ * @anon_vma_cachep: of struct anon_vma
+ * @avc_cachep: of struct anon_vma_chain
+ */
+void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cache *avc_cachep)
+{
+	anon_vma_cache = anon_vma_cachep;
+	avc_cache = avc_cachep;
+}
+
+static void free_avcs(struct list_head *avcs)
+{
+	struct anon_vma_chain *avc, *next;
+
+	list_for_each_entry_safe(avc, next, avcs, same_vma)
+		kmem_cache_free(avc_cache, avc);
+}
+
+/* Put @nr new anon_vma_chains on @avcs, or none. */
+static int alloc_avcs(struct list_head *avcs, unsigned int nr)
+{
+	void *batch[AVC_BATCH];
+	unsigned int i, n;
+
+	for (; nr; nr -= n) {
+		n = min_t(unsigned int, nr, AVC_BATCH);
+		if (n == 1)
+			batch[0] = kmem_cache_alloc(avc_cache, GFP_KERNEL);
+		else if (!kmem_cache_alloc_bulk(avc_cache, GFP_KERNEL, n, batch))
+			batch[0] = NULL;
+		if (!batch[0]) {
+			free_avcs(avcs);
+			return -ENOMEM;
+		}
+		for (i = 0; i < n; i++) {
+			struct anon_vma_chain *avc = batch[i];
+
+			list_add(&avc->same_vma, avcs);
+		}
+	}
+	return 0;
+}
+
+static void link_avc(struct vm_area_struct *vma, struct anon_vma_chain *avc,
+		     struct anon_vma *anon_vma)
+{
+	avc->vma = vma;
+	avc->anon_vma = anon_vma;
+	list_add(&avc->same_vma, &vma->anon_vma_chain);
+	anon_vma_interval_tree_insert(avc, &anon_vma->rb_root);
+}
+
+/* The rule of 2015, see anon_vma_clone(). Root's rwsem held for writing. */
+static bool is_idle(const struct anon_vma *anon_vma)
+{
+	return !anon_vma->num_active_vmas && anon_vma->num_children < 2;
+}
+
+/*
+ * Link @dst to the anon_vmas of @src with @avcs, which are enough, oldest first
+ * as anon_vma_clone() does it. Returns the oldest idle one, or NULL.
+ */
+static struct anon_vma *clone_chain(struct vm_area_struct *dst, struct vm_area_struct *src,
+				    struct list_head *avcs)
+{
+	struct anon_vma_chain *avc, *pavc;
+	struct anon_vma *idle = NULL;
+
+	list_for_each_entry_reverse(pavc, &src->anon_vma_chain, same_vma) {
+		avc = list_first_entry(avcs, struct anon_vma_chain, same_vma);
+		list_del(&avc->same_vma);
+		link_avc(dst, avc, pavc->anon_vma);
+		if (!idle && is_idle(pavc->anon_vma))
+			idle = pavc->anon_vma;
+	}
+	return idle;
+}
+
+/**
+ * quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
+ * @dst: the child's VMA, a copy of @src that is in no tree yet
+ * @src: the parent's VMA, with an anon_vma; borrowed or not
+ *
+ * In place of anon_vma_fork(), under both mmap_locks held for writing, before
+ * the page tables are copied: a walk that races with fork then finds an entry
+ * in the parent's or, visited after it, the child's tables. One hold of the
+ * root's lock instead of two. Returns 0 or -ENOMEM, with @dst linked nowhere.
+ */
+int quire_rmap_fork(struct vm_area_struct *dst, struct vm_area_struct *src)
+{
+	struct anon_vma *root = src->anon_vma->root;
+	struct anon_vma *anon_vma;
+	LIST_HEAD(avcs);
+
+	dst->anon_vma = NULL;
+	dst->anon_borrowed = false;
+	if (alloc_avcs(&avcs, list_count_nodes(&src->anon_vma_chain))) {
+		count(FORK_NOMEM);
+		return -ENOMEM;
+	}
+
+	down_write(&root->rwsem);
+	anon_vma = clone_chain(dst, src, &avcs);
+	if (anon_vma) {
+		count(FORK_REUSED);
+	} else {
+		anon_vma = src->anon_vma;
+		dst->anon_borrowed = true;
+		count(BORROWED);
+	}
+	anon_vma->num_active_vmas++;
+	dst->anon_vma = anon_vma;
+	up_write(&root->rwsem);
+	return 0;
+}
+
+/* A child of @parent, in no tree and not counted as its child yet. */
+static struct anon_vma *alloc_child(struct anon_vma *parent)
+{
+	struct anon_vma *child = kmem_cache_alloc(anon_vma_cache, GFP_KERNEL);
+
+	if (!child)
+		return NULL;
+	child->num_children = 0;
+	child->num_active_vmas = 0;
+	child->parent = parent;
+	child->root = parent->root;
+	/* The lock lives in the root. */
+	get_anon_vma(child->root);
+	atomic_set(&child->refcount, 1);
+	return child;
+}
+
+/*
+ * Make @anon_vma the one that @vma uses: it is in @vma's chain. Readers that see
+ * the flag cleared see the pointer, and who sees the pointer sees the chain.
+ */
+static void use_anon_vma(struct vm_area_struct *vma, struct anon_vma *anon_vma)
+{
+	vma->anon_vma->num_active_vmas--;
+	anon_vma->num_active_vmas++;
+	/* Pairs with the address dependency of those who read the pointer. */
+	smp_store_release(&vma->anon_vma, anon_vma);
+	/* Pairs with quire_rmap_borrowed(). */
+	smp_store_release(&vma->anon_borrowed, false);
+}
+
+/*
+ * An anon_vma in @vma's chain that only @vma would use: what it borrows, where
+ * the owner and other borrowers are gone, or an idle one.
+ */
+static struct anon_vma *find_adoptable(struct vm_area_struct *vma)
+{
+	struct anon_vma *borrowed = vma->anon_vma;
+	struct anon_vma_chain *avc;
+
+	if (borrowed->num_active_vmas == 1 && borrowed->num_children < 2)
+		return borrowed;
+	list_for_each_entry_reverse(avc, &vma->anon_vma_chain, same_vma)
+		if (is_idle(avc->anon_vma))
+			return avc->anon_vma;
+	return NULL;
+}
+
+/*
+ * End the borrowing of @vma with what is at hand. Consumes *@avc and *@child
+ * where it uses them. Root's rwsem for writing and page_table_lock held.
+ */
+static void upgrade_locked(struct vm_area_struct *vma, struct anon_vma_chain **avc,
+			   struct anon_vma **child)
+{
+	struct anon_vma *anon_vma;
+
+	/* First, so that the parts of a split area can be merged again. */
+	anon_vma = find_mergeable_anon_vma(vma);
+	if (anon_vma) {
+		count(JOINED);
+		link_avc(vma, *avc, anon_vma);
+		*avc = NULL;
+	} else {
+		anon_vma = find_adoptable(vma);
+		if (anon_vma) {
+			count(ADOPTED);
+		} else {
+			anon_vma = *child;
+			anon_vma->parent->num_children++;
+			link_avc(vma, *avc, anon_vma);
+			*avc = NULL;
+			*child = NULL;
+			count(UPGRADED);
+		}
+	}
+	use_anon_vma(vma, anon_vma);
+}
+
+/**
+ * quire_rmap_upgrade - give a borrower an anon_vma of its own
+ * @vma: with an anon_vma, borrowed when the caller looked
+ *
+ * Under mmap_lock, for reading or writing; may sleep. Two faults may race: the
+ * second one finds the flag cleared. Fails silently, and counts it: a borrower
+ * is a valid state.
+ */
+void quire_rmap_upgrade(struct vm_area_struct *vma)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	struct anon_vma *root = vma->anon_vma->root;	/* an upgrade keeps it */
+	struct anon_vma_chain *avc;
+	struct anon_vma *child;
+
+	mmap_assert_locked(mm);
+	might_sleep();
+
+	avc = kmem_cache_alloc(avc_cache, GFP_KERNEL);
+	/* Never stale: this VMA's chain pins what its pointer ever pointed to. */
+	child = avc ? alloc_child(READ_ONCE(vma->anon_vma)) : NULL;
+	if (!child) {
+		count(UPGRADE_NOMEM);
+		goto out;
+	}
+	down_write(&root->rwsem);
+	spin_lock(&mm->page_table_lock);
+	if (vma->anon_borrowed)
+		upgrade_locked(vma, &avc, &child);
+	spin_unlock(&mm->page_table_lock);
+	up_write(&root->rwsem);
+
+	if (child)
+		put_anon_vma(child);
+out:
+	if (avc)
+		kmem_cache_free(avc_cache, avc);
+}
+
+/**
+ * quire_rmap_extends - is one VMA's chain another's plus its own anon_vma
+ * @longer: a VMA that does not borrow
+ * @shorter: a borrower in the same mm
+ *
+ * Then @shorter may use @longer's anon_vma without breaking invariant (2).
+ * Root's rwsem of @shorter and page_table_lock held.
+ */
+bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter)
+{
+	struct anon_vma_chain *a, *b;
+
+	if (list_empty(&longer->anon_vma_chain))
+		return false;
+	a = list_first_entry(&longer->anon_vma_chain, struct anon_vma_chain, same_vma);
+	if (a->anon_vma != longer->anon_vma)
+		return false;
+	list_for_each_entry(b, &shorter->anon_vma_chain, same_vma) {
+		a = list_next_entry(a, same_vma);
+		if (list_entry_is_head(a, &longer->anon_vma_chain, same_vma) ||
+		    a->anon_vma != b->anon_vma)
+			return false;
+	}
+	return list_is_last(&a->same_vma, &longer->anon_vma_chain);
+}
+
+/**
+ * __quire_rmap_cloned - a VMA was given the anon_vmas of another
+ * @dst: its anon_vma is NULL or another one where fork cloned
+ * @src: maybe a borrower
+ *
+ * From anon_vma_clone() under the root's lock, when nothing can fail any more.
+ */
+void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
+{
+	dst->anon_borrowed = src->anon_borrowed && dst->anon_vma == src->anon_vma;
+	if (dst->anon_borrowed)
+		count(INHERITED);
+}
+
+/**
+ * __quire_rmap_released - a borrower leaves its anon_vmas
+ * @vma: from unlink_anon_vmas(), before its anon_vma is forgotten
+ */
+void __quire_rmap_released(struct vm_area_struct *vma)
+{
+	vma->anon_borrowed = false;
+	count(RELEASED);
+}
+
+static int upgrade_mm(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	int err = 0;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	if (mmap_write_lock_killable(mm))
+		return -EINTR;
+	for_each_vma(vmi, vma) {
+		if (!vma->anon_borrowed)
+			continue;
+		quire_rmap_upgrade(vma);
+		if (vma->anon_borrowed)
+			err = -ENOMEM;
+		cond_resched();
+	}
+	mmap_write_unlock(mm);
+	return err;
+}
+
+/**
+ * quire_rmap_next_mm - an mm of the next process
+ * @nr: in: the lowest process id to look at; out: the one after what was found
+ *
+ * For walks over all processes that must sleep. Processes that start meanwhile
+ * may be missed; one that shares its mm with another is visited twice. Returns
+ * NULL at the end. To be given back with mmput().
+ */
+struct mm_struct *quire_rmap_next_mm(int *nr)
+{
+	struct mm_struct *mm = NULL;
+	struct task_struct *task;
+	struct pid *pid;
+
+	rcu_read_lock();
+	while (!mm && (pid = find_ge_pid(*nr, &init_pid_ns))) {
+		*nr = pid_nr(pid) + 1;
+		task = pid_task(pid, PIDTYPE_TGID);
+		/* The leader may be gone and its threads not. */
+		task = task ? find_lock_task_mm(task) : NULL;
+		if (!task)
+			continue;
+		if (!(task->flags & PF_KTHREAD) && mmget_not_zero(task->mm))
+			mm = task->mm;
+		task_unlock(task);
+	}
+	rcu_read_unlock();
+	return mm;
+}
+
+static int upgrade_all(void)
+{
+	struct mm_struct *mm;
+	int nr = 1, err = 0;
+
+	while (!err && (mm = quire_rmap_next_mm(&nr))) {
+		err = upgrade_mm(mm);
+		mmput(mm);
+		cond_resched();
+	}
+	return err;
+}
+
+static struct quire_feature rmap_feature;
+
+/**
+ * quire_rmap_borrowers - how many VMAs borrow
+ *
+ * Those of forks that are under way and of processes that exit included. Not a
+ * snapshot.
+ */
+long quire_rmap_borrowers(void)
+{
+	static const struct {
+		enum rmap_count what;
+		int sign;
+	} terms[] = {
+		/* What ends first: a borrower that comes and goes is not missed. */
+		{ RMAP_UPGRADED, -1 }, { RMAP_ADOPTED, -1 }, { RMAP_JOINED, -1 },
+		{ RMAP_RELEASED, -1 }, { RMAP_BORROWED, 1 }, { RMAP_INHERITED, 1 },
+	};
+	long sum = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(terms); i++)
+		sum += terms[i].sign * (long)quire_counter(&rmap_feature, terms[i].what);
+	return sum;
+}
+
+static int rmap_start(void)
+{
+	static_branch_enable(&quire_rmap_used_key);
+	return 0;
+}
+
+/*
+ * A fork that had passed the gate before it closed may still borrow, in an mm
+ * that no process has yet: so until the count says that there is no borrower.
+ */
+static int rmap_drain(void)
+{
+	int pass, err;
+
+	for (pass = 0; pass < DRAIN_PASSES; pass++) {
+		err = upgrade_all();
+		if (!err && quire_rmap_borrowers() <= 0)
+			return 0;
+		if (err == -EINTR || fatal_signal_pending(current))
+			return -EINTR;
+		schedule_timeout_idle(DRAIN_INTERVAL);
+	}
+	return err ?: -EAGAIN;
+}
+
+static struct quire_feature rmap_feature = {
+	.name = "rmap",
+	.key = &quire_rmap_key,
+	.start = rmap_start,
+	.drain = rmap_drain,
+	.counter_names = rmap_count_names,
+	.counters = (unsigned long __percpu *)rmap_counts,
+};
+
+static int __init rmap_init(void)
+{
+	return quire_register(&rmap_feature);
+}
+late_initcall(rmap_init);

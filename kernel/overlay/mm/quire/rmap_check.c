@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/quire/rmap_check: is the reverse map complete?
+ *
+ * Reading it visits every area of every process. For each page table entry that
+ * maps an anonymous page it asks the reverse map for all areas that may map the
+ * folio; where this area is not among them, or the page's index is not the one
+ * that its address has in it, the entry is missing: reclaim, migration and
+ * memory failure would not find it. It also checks what the walk rests on, the
+ * chains, and the invariants that mm/quire/rmap.c states. Folios of KSM are only
+ * counted: Linux itself loses those of a child whose parent exited until its own
+ * scan comes to them.
+ *
+ * Locking: mmap_lock for reading over a process, so areas and chains stay as
+ * they are except for upgrades; page table locks while entries are collected,
+ * a batch at a time; then folio lock and what the walk takes. An entry that went
+ * away meanwhile is no error, so a miss is looked up again under the folio lock,
+ * which everything that moves a folio to another anon_vma holds.
+ *
+ * The folios of a batch are referenced, which ends with the batch.
+ */
+#define pr_fmt(fmt) "quire: rmap: " fmt
+
+#include <linux/debugfs.h>
+#include <linux/hugetlb.h>
+#include <linux/init.h>
+#include <linux/ksm.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/pagewalk.h>
+#include <linux/quire_rmap.h>
+#include <linux/rmap.h>
+#include <linux/sched/mm.h>
+#include <linux/seq_file.h>
+
+#include "quire.h"
+#include "rmap.h"
+
+#define BATCH 128
+
+struct entry {
+	struct folio *folio;
+	struct page *page;
+	unsigned long address;
+};
+
+struct check {
+	unsigned long processes, vmas, borrowed, chain_links, longest_chain;
+	unsigned long pages, ksm_pages, missing, chain_errors;
+	/* One batch, and where the next one begins. */
+	struct entry entries[BATCH];
+	unsigned int nr;
+	unsigned long next;
+};
+
+/* A page table entry; its lock is held. Returns 1 to stop: the batch is full. */
+static int collect(struct check *check, struct page *page, unsigned long address,
+		   unsigned long size)
+{
+	struct folio *folio;
+
+	if (page) {
+		folio = page_folio(page);
+		if (folio_test_anon(folio)) {
+			folio_get(folio);
+			check->entries[check->nr++] = (struct entry) {
+				.folio = folio, .page = page, .address = address,
+			};
+		}
+	}
+	check->next = address + size;
+	return check->nr == BATCH;
+}
+
+static int check_pte(pte_t *pte, unsigned long addr, unsigned long next, struct mm_walk *walk)
+{
+	pte_t ptent = ptep_get(pte);
+
+	if (!pte_present(ptent))
+		return 0;
+	return collect(walk->private, vm_normal_page(walk->vma, addr, ptent), addr, PAGE_SIZE);
+}
+
+static int check_pmd(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
+{
+	spinlock_t *ptl = pmd_trans_huge_lock(pmd, walk->vma);
+	int ret = 0;
+
+	if (!ptl)
+		return 0;	/* a table of entries */
+	if (pmd_present(*pmd))
+		ret = collect(walk->private, vm_normal_page_pmd(walk->vma, addr, *pmd),
+			      addr, PMD_SIZE - (addr & ~PMD_MASK));
+	spin_unlock(ptl);
+	walk->action = ACTION_CONTINUE;
+	return ret;
+}
+
+static int check_hugetlb(pte_t *pte, unsigned long hmask, unsigned long addr,
+			 unsigned long next, struct mm_walk *walk)
+{
+	struct hstate *h = hstate_vma(walk->vma);
+	spinlock_t *ptl = huge_pte_lock(h, walk->mm, pte);
+	pte_t ptent = huge_ptep_get(walk->mm, addr, pte);
+	int ret = 0;
+
+	if (pte_present(ptent))
+		ret = collect(walk->private, pte_page(ptent), addr, next - addr);
+	spin_unlock(ptl);
+	return ret;
+}
+
+static const struct mm_walk_ops check_ops = {
+	.pte_entry = check_pte,
+	.pmd_entry = check_pmd,
+	.hugetlb_entry = check_hugetlb,
+	.walk_lock = PGWALK_RDLOCK,
+};
+
+struct question {
+	struct vm_area_struct *vma;
+	bool found;
+};
+
+static bool is_it_this(struct folio *folio, struct vm_area_struct *vma, unsigned long address,
+		       void *arg)
+{
+	struct question *question = arg;
+
+	question->found = vma == question->vma;
+	return !question->found;
+}
+
+/* Does the reverse map lead from the folio to the area? Folio locked. */
+static bool leads_to(struct folio *folio, struct vm_area_struct *vma)
+{
+	struct question question = { .vma = vma };
+	struct rmap_walk_control rwc = {
+		.rmap_one = is_it_this,
+		.anon_lock = folio_lock_anon_vma_read,
+		.arg = &question,
+	};
+
+	rmap_walk(folio, &rwc);
+	return question.found;
+}
+
+static bool still_maps(struct vm_area_struct *vma, const struct entry *entry)
+{
+	struct folio_walk fw;
+	bool same;
+
+	if (!folio_walk_start(&fw, vma, entry->address, 0))
+		return false;
+	same = fw.page == entry->page;
+	folio_walk_end(&fw, vma);
+	return same;
+}
+
+/* Is the folio's index what a walk computes the address from? */
+static bool index_fits(struct vm_area_struct *vma, const struct entry *entry)
+{
+	pgoff_t index;
+
+	if (folio_test_hugetlb(entry->folio))
+		return true;
+	index = entry->folio->index + folio_page_idx(entry->folio, entry->page);
+	return index == linear_page_index(vma, entry->address);
+}
+
+static void check_entry(struct check *check, struct vm_area_struct *vma, struct entry *entry)
+{
+	struct folio *folio = entry->folio;
+
+	folio_lock(folio);
+	check->pages++;
+	if (folio_test_ksm(folio))
+		check->ksm_pages++;
+	else if (folio_test_anon(folio) && !(leads_to(folio, vma) && index_fits(vma, entry)) &&
+		 still_maps(vma, entry)) {
+		if (!check->missing++)
+			pr_err("missing: address %lx, folio %px, mapping %px, anon_vma %px%s\n",
+			       entry->address, folio, folio->mapping, vma->anon_vma,
+			       quire_rmap_borrowed(vma) ? " (borrowed)" : "");
+	}
+	folio_unlock(folio);
+	folio_put(folio);
+}
+
+static void check_pages(struct check *check, struct vm_area_struct *vma)
+{
+	unsigned long addr = vma->vm_start;
+	unsigned int i;
+	int full;
+
+	if (vma->vm_flags & (VM_PFNMAP | VM_IO))
+		return;
+	do {
+		check->nr = 0;
+		full = walk_page_range(vma->vm_mm, addr, vma->vm_end, &check_ops, check);
+		for (i = 0; i < check->nr; i++)
+			check_entry(check, vma, &check->entries[i]);
+		addr = check->next;
+		cond_resched();
+	} while (full > 0 && addr < vma->vm_end);
+}
+
+/* Do two areas have the same anon_vmas in the same order? */
+static bool same_chain(struct vm_area_struct *a, struct vm_area_struct *b)
+{
+	struct anon_vma_chain *i, *j;
+
+	j = list_first_entry(&b->anon_vma_chain, struct anon_vma_chain, same_vma);
+	list_for_each_entry(i, &a->anon_vma_chain, same_vma) {
+		if (list_entry_is_head(j, &b->anon_vma_chain, same_vma) ||
+		    i->anon_vma != j->anon_vma)
+			return false;
+		j = list_next_entry(j, same_vma);
+	}
+	return list_entry_is_head(j, &b->anon_vma_chain, same_vma);
+}
+
+/* Is the link in the tree that it says it is in? The root's lock is held. */
+static bool in_tree(struct anon_vma_chain *link)
+{
+	struct anon_vma_chain *avc;
+	pgoff_t first = link->vma->vm_pgoff;
+
+	anon_vma_interval_tree_foreach(avc, &link->anon_vma->rb_root, first, first)
+		if (avc == link)
+			return true;
+	return false;
+}
+
+/* The chain of an area with an anon_vma. The root's lock is held. */
+static bool chain_is_sound(struct check *check, struct vm_area_struct *vma)
+{
+	struct anon_vma *root = vma->anon_vma->root;
+	struct anon_vma_chain *avc;
+	unsigned long nr = 0;
+	bool own = false;
+
+	list_for_each_entry(avc, &vma->anon_vma_chain, same_vma) {
+		nr++;
+		own |= avc->anon_vma == vma->anon_vma;
+		if (avc->vma != vma || avc->anon_vma->root != root || !in_tree(avc))
+			return false;
+	}
+	check->chain_links += nr;
+	check->longest_chain = max(check->longest_chain, nr);
+	return own && vma->anon_vma->num_active_vmas > 0;
+}
+
+static void check_chain(struct check *check, struct vm_area_struct *vma,
+			struct vm_area_struct *prev)
+{
+	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
+	bool sound;
+
+	check->vmas++;
+	if (!anon_vma) {
+		spin_lock(&vma->vm_mm->page_table_lock);
+		sound = vma->anon_vma ||
+			(list_empty(&vma->anon_vma_chain) && !quire_rmap_borrowed(vma));
+		spin_unlock(&vma->vm_mm->page_table_lock);
+	} else {
+		anon_vma_lock_read(anon_vma);
+		check->borrowed += quire_rmap_borrowed(vma);
+		sound = chain_is_sound(check, vma);
+		if (prev && prev->anon_vma == vma->anon_vma)
+			sound &= same_chain(prev, vma) &&
+				 quire_rmap_borrowed(prev) == quire_rmap_borrowed(vma);
+		anon_vma_unlock_read(anon_vma);
+	}
+	if (!sound && !check->chain_errors++)
+		pr_err("chain: area %lx-%lx, anon_vma %px%s\n", vma->vm_start, vma->vm_end,
+		       anon_vma, quire_rmap_borrowed(vma) ? " (borrowed)" : "");
+}
+
+static int check_mm(struct check *check, struct mm_struct *mm)
+{
+	struct vm_area_struct *vma, *prev = NULL;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	check->processes++;
+	for_each_vma(vmi, vma) {
+		check_chain(check, vma, prev);
+		check_pages(check, vma);
+		prev = vma;
+	}
+	mmap_read_unlock(mm);
+	return 0;
+}
+
+static int rmap_check_show(struct seq_file *m, void *v)
+{
+	struct check *check = kvzalloc(sizeof(*check), GFP_KERNEL);
+	struct mm_struct *mm;
+	int nr = 1, err = 0;
+
+	if (!check)
+		return -ENOMEM;
+	while (!err && (mm = quire_rmap_next_mm(&nr))) {
+		err = check_mm(check, mm);
+		mmput(mm);
+	}
+	seq_printf(m, "processes %lu\nvmas %lu\nborrowed %lu\nborrowers_counted %ld\n",
+		   check->processes, check->vmas, check->borrowed, quire_rmap_borrowers());
+	seq_printf(m, "chain_links %lu\nlongest_chain %lu\npages %lu\nksm_pages %lu\n",
+		   check->chain_links, check->longest_chain, check->pages, check->ksm_pages);
+	seq_printf(m, "missing %lu\nchain_errors %lu\n", check->missing, check->chain_errors);
+	kvfree(check);
+	return err;
+}
+DEFINE_SHOW_ATTRIBUTE(rmap_check);
+
+static int __init rmap_check_init(void)
+{
+	debugfs_create_file("rmap_check", 0400, quire_debugfs(), NULL, &rmap_check_fops);
+	return 0;
+}
+late_initcall(rmap_check_init);

@@ -1,0 +1,761 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Borrowed anon_vmas: who writes, splits, moves, merges and exits, in which
+ * order. After each step the content must be right and the reverse map complete.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "kselftest_harness.h"
+#include "rmap_common.h"
+
+#define PAGE 4096UL
+#define AREAS 64
+#define HUGE (2UL << 20)
+
+static uint64_t *word(void *base, unsigned int page)
+{
+	return (uint64_t *)((char *)base + page * PAGE);
+}
+
+static void *map(size_t pages)
+{
+	return mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void fill(void *base, unsigned int pages, uint64_t value)
+{
+	for (unsigned int i = 0; i < pages; i++)
+		*word(base, i) = value + i;
+}
+
+static bool holds(void *base, unsigned int pages, uint64_t value)
+{
+	for (unsigned int i = 0; i < pages; i++)
+		if (*word(base, i) != value + i)
+			return false;
+	return true;
+}
+
+/* How many areas of /proc/self/maps lie in a range. */
+static int areas_in(void *base, size_t pages)
+{
+	unsigned long start, end, first = (unsigned long)base, last = first + pages * PAGE;
+	FILE *file = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "%lx-%lx", &start, &end) == 2)
+			n += start < last && end > first;
+	if (file)
+		fclose(file);
+	return n;
+}
+
+/* Page i of each is its own area, since every other one is read-only. */
+static void *map_areas(void)
+{
+	void *base = map(AREAS);
+
+	if (base == MAP_FAILED)
+		return base;
+	fill(base, AREAS, 1000);
+	for (int i = 1; i < AREAS; i += 2)
+		if (mprotect(word(base, i), PAGE, PROT_READ))
+			return MAP_FAILED;
+	return base;
+}
+
+/* A child that waits to be told to go on. */
+struct child {
+	pid_t pid;
+	int go, done;
+};
+
+static void child_says(int fd, char what)
+{
+	if (write(fd, &what, 1) != 1)
+		_exit(99);
+}
+
+static char child_hears(int fd)
+{
+	char what = 0;
+
+	return read(fd, &what, 1) == 1 ? what : 0;
+}
+
+/* In the child: @fd[0] to hear and @fd[1] to say. Returns 0 in the child. */
+static pid_t fork_child(struct child *child, int fd[2])
+{
+	int down[2], up[2];
+
+	if (pipe(down) || pipe(up))
+		return -1;
+	child->pid = fork();
+	if (!child->pid) {
+		close(down[1]);
+		close(up[0]);
+		fd[0] = down[0];
+		fd[1] = up[1];
+		return 0;
+	}
+	close(down[0]);
+	close(up[1]);
+	child->go = down[1];
+	child->done = up[0];
+	return child->pid;
+}
+
+/* Let the child take its next step and wait for the end of it. */
+static bool step(struct child *child)
+{
+	child_says(child->go, 'g');
+	return child_hears(child->done) == 'd';
+}
+
+static int reap(struct child *child)
+{
+	int status;
+
+	close(child->go);
+	close(child->done);
+	if (waitpid(child->pid, &status, 0) != child->pid)
+		return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
+}
+
+/* In a child: one step of it. The status says which condition failed. */
+#define STEP(fd, ...) do {						\
+	if (child_hears((fd)[0]) != 'g')				\
+		_exit(98);						\
+	__VA_ARGS__							\
+	child_says((fd)[1], 'd');					\
+} while (0)
+#define MUST(condition) do {						\
+	if (!(condition)) {						\
+		fprintf(stderr, "# line %d: %s\n", __LINE__, #condition);	\
+		_exit(1);						\
+	}								\
+} while (0)
+
+FIXTURE(rmap) {
+	long enabled;
+	struct child child;
+	int fd[2];
+};
+
+FIXTURE_SETUP(rmap)
+{
+	self->enabled = read_number(RMAP "enabled");
+	if (self->enabled < 0)
+		SKIP(return, "no rmap feature in this kernel");
+	mount_debugfs();
+	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
+	ASSERT_EQ(0, rmap_check(NULL));
+}
+
+FIXTURE_TEARDOWN(rmap)
+{
+	if (self->enabled < 0)
+		return;
+	ASSERT_EQ(0, rmap_check(NULL));
+	ASSERT_EQ(0, write_text(RMAP "enabled", self->enabled ? "1" : "0"));
+}
+
+static long upgrades(void)
+{
+	return rmap_counter("upgraded") + rmap_counter("adopted") + rmap_counter("joined");
+}
+
+TEST_F(rmap, reader_borrows_all)
+{
+	void *base = map_areas();
+	long borrowed = rmap_counter("borrowed"), before;
+
+	ASSERT_NE(MAP_FAILED, base);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(holds(base, AREAS, 1000)););
+		_exit(0);
+	}
+	EXPECT_GE(rmap_counter("borrowed") - borrowed, AREAS);
+	before = upgrades();
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, rmap_check(NULL));
+	/* The child's stack and data are written to, its areas are not. */
+	EXPECT_LT(upgrades() - before, AREAS / 2);
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, writer_upgrades)
+{
+	void *base = map_areas();
+	long before;
+
+	ASSERT_NE(MAP_FAILED, base);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd,
+			for (int i = 0; i < AREAS; i += 2)
+				*word(base, i) = 5000 + i;
+		);
+		STEP(self->fd,
+			for (int i = 0; i < AREAS; i++)
+				MUST(*word(base, i) == (i % 2 ? 1000 : 5000) + i);
+		);
+		_exit(0);
+	}
+	before = upgrades();
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_GE(upgrades() - before, AREAS / 2);
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_TRUE(holds(base, AREAS, 1000));
+	fill(base, 1, 1);
+	EXPECT_EQ(0, write_text("/proc/sys/vm/compact_memory", "1"));
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, orphan_adopts)
+{
+	long before;
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (!fork_child(&self->child, self->fd)) {
+		/* An anon_vma of its own, for it has no neighbour to share one with. */
+		void *base = map(18) + PAGE;
+		pid_t parent = getpid();
+
+		munmap(base - PAGE, PAGE);
+		munmap(base + 16 * PAGE, PAGE);
+		/* Not the last page: those that only it maps need no new folio. */
+		fill(base, 15, 7);
+		if (fork())
+			_exit(0);
+		while (getppid() == parent)
+			usleep(1000);
+		STEP(self->fd, MUST(holds(base, 15, 7)); fill(base, 16, 70););
+		STEP(self->fd, MUST(holds(base, 16, 70)););
+		_exit(0);
+	}
+	/* The parent is gone and, having been waited for, its areas are too. */
+	EXPECT_EQ(self->child.pid, waitpid(self->child.pid, NULL, 0));
+	before = rmap_counter("adopted");
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_GE(rmap_counter("adopted"), before + 1);
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_TRUE(step(&self->child));
+	self->child.pid = -1;
+	close(self->child.go);
+	close(self->child.done);
+	EXPECT_GT(wait(NULL), 0);
+}
+
+TEST_F(rmap, split_and_merge_borrowed)
+{
+	char *base = map(8);
+
+	fill(base, 8, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(!mprotect(base + 2 * PAGE, 2 * PAGE, PROT_READ));
+			MUST(areas_in(base, 8) == 3););
+		STEP(self->fd, MUST(!mprotect(base + 2 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE));
+			/* Nobody wrote: the same anon_vma, borrowed, everywhere. */
+			MUST(areas_in(base, 8) == 1););
+		STEP(self->fd, *word(base, 3) = 99; MUST(*word(base, 4) == 14););
+		_exit(0);
+	}
+	for (int i = 0; i < 3; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(base, 8, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, halves_join)
+{
+	char *base = map(8);
+	long joined = rmap_counter("joined");
+
+	fill(base, 8, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(!mprotect(base + 4 * PAGE, 4 * PAGE, PROT_READ));
+			*word(base, 0) = 1;);
+		/* One half has its own anon_vma by now, the other one borrows. */
+		STEP(self->fd, MUST(!mprotect(base + 4 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE));
+			MUST(areas_in(base, 8) == 2););
+		STEP(self->fd, *word(base, 5) = 2;);
+		STEP(self->fd, MUST(!mprotect(base, 8 * PAGE, PROT_READ));
+			MUST(!mprotect(base, 8 * PAGE, PROT_READ | PROT_WRITE));
+			MUST(areas_in(base, 8) == 1);
+			MUST(*word(base, 0) == 1 && *word(base, 5) == 2 && *word(base, 7) == 17););
+		_exit(0);
+	}
+	for (int i = 0; i < 4; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_GE(rmap_counter("joined"), joined + 1);
+	EXPECT_TRUE(holds(base, 8, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, new_area_beside_borrowed)
+{
+	char *base = map(24), *middle = base + 8 * PAGE;
+
+	munmap(base, 8 * PAGE);
+	munmap(base + 16 * PAGE, 8 * PAGE);
+	fill(middle, 8, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(mmap(base, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE |
+				MAP_ANONYMOUS | MAP_FIXED, -1, 0) == base);
+			MUST(mmap(base + 16 * PAGE, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE |
+				MAP_ANONYMOUS | MAP_FIXED, -1, 0) == base + 16 * PAGE););
+		STEP(self->fd, fill(base, 24, 300););
+		STEP(self->fd, MUST(holds(base, 24, 300));
+			MUST(!munmap(base + 4 * PAGE, 16 * PAGE)););
+		_exit(0);
+	}
+	for (int i = 0; i < 3; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(middle, 8, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, move)
+{
+	char *base = map(8), *to = map(64);
+
+	fill(base, 8, 10);
+	munmap(to, 64 * PAGE);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(mremap(base, 8 * PAGE, 8 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+				to) == to); MUST(holds(to, 8, 10)););
+		STEP(self->fd, *word(to, 1) = 0; MUST(*word(to, 2) == 12););
+		STEP(self->fd, MUST(mremap(to + 4 * PAGE, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE |
+				MREMAP_FIXED, to + 32 * PAGE) == to + 32 * PAGE);
+			MUST(holds(to + 32 * PAGE, 4, 14)););
+		STEP(self->fd, MUST(mremap(to + 32 * PAGE, 4 * PAGE, 16 * PAGE, MREMAP_MAYMOVE) !=
+				MAP_FAILED););
+		_exit(0);
+	}
+	for (int i = 0; i < 4; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(base, 8, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, move_and_keep)
+{
+	char *base = map(8), *to = map(8);
+
+	fill(base, 8, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(mremap(base, 8 * PAGE, 8 * PAGE, MREMAP_MAYMOVE |
+				MREMAP_DONTUNMAP | MREMAP_FIXED, to) == to);
+			MUST(holds(to, 8, 10)););
+		STEP(self->fd, MUST(*word(base, 0) == 0); fill(base, 8, 20););
+		STEP(self->fd, fill(to, 8, 30); MUST(holds(base, 8, 20)););
+		_exit(0);
+	}
+	for (int i = 0; i < 3; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(base, 8, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, wiped_on_fork)
+{
+	char *base = map(8);
+
+	fill(base, 8, 10);
+	ASSERT_EQ(0, madvise(base, 4 * PAGE, MADV_WIPEONFORK));
+	if (!fork_child(&self->child, self->fd)) {
+		struct child child;
+		int fd[2];
+
+		/* Twice, so that the copy of a borrower is wiped too. */
+		if (!fork_child(&child, fd)) {
+			STEP(fd, MUST(*word(base, 1) == 0); *word(base, 1) = 5;
+				*word(base, 5) = 6;);
+			_exit(0);
+		}
+		STEP(self->fd, MUST(step(&child)););
+		STEP(self->fd, MUST(!reap(&child)); MUST(*word(base, 1) == 0);
+			MUST(*word(base, 5) == 15); fill(base, 8, 40););
+		_exit(0);
+	}
+	for (int i = 0; i < 2; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(base, 8, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+struct racer {
+	pthread_t thread;
+	pthread_barrier_t *barrier;
+	void *base;
+	int page;
+};
+
+static void *race(void *arg)
+{
+	struct racer *racer = arg;
+
+	pthread_barrier_wait(racer->barrier);
+	*word(racer->base, racer->page) = 900 + racer->page;
+	return NULL;
+}
+
+/* Whichever thread's fault comes first upgrades; the result is the same. */
+static void race_to_write(void *base, int threads)
+{
+	struct racer racers[16];
+	pthread_barrier_t barrier;
+
+	pthread_barrier_init(&barrier, NULL, threads);
+	for (int i = 0; i < threads; i++) {
+		racers[i] = (struct racer){ .barrier = &barrier, .base = base, .page = i };
+		MUST(!pthread_create(&racers[i].thread, NULL, race, &racers[i]));
+	}
+	for (int i = 0; i < threads; i++)
+		pthread_join(racers[i].thread, NULL);
+}
+
+TEST_F(rmap, threads_upgrade)
+{
+	char *base = map(16);
+
+	fill(base, 16, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, race_to_write(base, 16); MUST(holds(base, 16, 900)););
+		_exit(0);
+	}
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_TRUE(holds(base, 16, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, collapse_borrowed)
+{
+	char *area = map(2 * HUGE / PAGE), *base;
+
+	base = (char *)(((unsigned long)area + HUGE - 1) & ~(HUGE - 1));
+	fill(base, HUGE / PAGE, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		/* May fail for want of a huge page: then nothing has changed. */
+		STEP(self->fd, madvise(base, HUGE, MADV_COLLAPSE);
+			MUST(holds(base, HUGE / PAGE, 10)););
+		STEP(self->fd, MUST(!mprotect(base + HUGE / 2, HUGE / 2, PROT_READ));
+			fill(base, HUGE / 2 / PAGE, 20););
+		_exit(0);
+	}
+	for (int i = 0; i < 2; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(base, HUGE / PAGE, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, swap)
+{
+	char *base = map(64);
+
+	if (!have_swap())
+		SKIP(return, "no swap");
+	fill(base, 64, 10);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(!madvise(base, 64 * PAGE, MADV_PAGEOUT)););
+		STEP(self->fd, MUST(holds(base, 64, 10)););
+		STEP(self->fd, fill(base, 32, 50); MUST(!madvise(base, 64 * PAGE, MADV_PAGEOUT)););
+		STEP(self->fd, MUST(holds(base, 32, 50)); MUST(holds(base + 32 * PAGE, 32, 42)););
+		_exit(0);
+	}
+	for (int i = 0; i < 4; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, madvise(base, 64 * PAGE, MADV_PAGEOUT));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_TRUE(holds(base, 64, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, ksm)
+{
+	char *base = map(32);
+	long scans;
+	int i;
+
+	if (access("/sys/kernel/mm/ksm/run", W_OK))
+		SKIP(return, "no KSM");
+	for (i = 0; i < 32; i++)
+		memset(base + i * PAGE, 7, PAGE);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(!madvise(base, 32 * PAGE, MADV_MERGEABLE)););
+		STEP(self->fd, for (int n = 0; n < 16; n++)
+				MUST(*word(base, n) == 0x0707070707070707); fill(base, 8, 3););
+		STEP(self->fd, MUST(holds(base, 8, 3)););
+		_exit(0);
+	}
+	EXPECT_EQ(0, madvise(base, 16 * PAGE, MADV_MERGEABLE));
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, write_text("/sys/kernel/mm/ksm/pages_to_scan", "4000"));
+	EXPECT_EQ(0, write_text("/sys/kernel/mm/ksm/sleep_millisecs", "1"));
+	scans = read_number("/sys/kernel/mm/ksm/full_scans");
+	EXPECT_EQ(0, write_text("/sys/kernel/mm/ksm/run", "1"));
+	for (i = 0; i < 6000 && read_number("/sys/kernel/mm/ksm/full_scans") < scans + 3; i++)
+		usleep(10000);
+	EXPECT_GT(read_number("/sys/kernel/mm/ksm/pages_sharing"), 0);
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, write_text("/proc/sys/vm/compact_memory", "1"));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, write_text("/sys/kernel/mm/ksm/run", "2"));
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, write_text("/sys/kernel/mm/ksm/run", "0"));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+TEST_F(rmap, hugetlb)
+{
+	static const char nr_path[] = "/proc/sys/vm/nr_hugepages";
+	uint64_t *base;
+
+	if (write_text(nr_path, "4") || read_number(nr_path) < 4)
+		SKIP(return, "no huge pages");
+	base = mmap(NULL, HUGE, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	ASSERT_NE(MAP_FAILED, base);
+	*base = 1;
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(*base == 1););
+		STEP(self->fd, *base = 2;);
+		STEP(self->fd, MUST(*base == 2););
+		_exit(0);
+	}
+	for (int i = 0; i < 3; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_EQ(1, *base);
+	EXPECT_EQ(0, reap(&self->child));
+	munmap(base, HUGE);
+	EXPECT_EQ(0, write_text(nr_path, "0"));
+}
+
+/* Borrowers outlive the feature, fork with Linux's own code and upgrade. */
+TEST_F(rmap, off_with_borrowers)
+{
+	void *base = map_areas();
+
+	if (!fork_child(&self->child, self->fd)) {
+		struct child child;
+		int fd[2];
+
+		STEP(self->fd, MUST(holds(base, AREAS, 1000)););
+		STEP(self->fd,
+			if (!fork_child(&child, fd)) {
+				STEP(fd, *word(base, 2) = 4;);
+				MUST(*word(base, 2) == 4);
+				MUST(*word(base, 3) == 1003);
+				_exit(0);
+			}
+			MUST(step(&child)););
+		STEP(self->fd, *word(base, 4) = 5; MUST(!reap(&child)););
+		MUST(*word(base, 4) == 5);
+		_exit(0);
+	}
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, write_text(RMAP "enabled", "0"));
+	for (int i = 0; i < 2; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	EXPECT_EQ(0, reap(&self->child));
+	EXPECT_TRUE(holds(base, AREAS, 1000));
+	EXPECT_EQ(0, write_text(RMAP "enabled", "1"));
+}
+
+TEST_F(rmap, drain)
+{
+	void *base = map_areas();
+	struct rmap_report report;
+
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(holds(base, AREAS, 1000)););
+		STEP(self->fd, *word(base, 4) = 5; MUST(*word(base, 5) == 1005););
+		_exit(0);
+	}
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, rmap_check(&report));
+	if (report.borrowed >= 0)
+		EXPECT_GE(report.borrowed, AREAS);
+	EXPECT_EQ(0, write_text(RMAP "enabled", "2"));
+	EXPECT_EQ(0, rmap_check(&report));
+	if (report.borrowed >= 0)
+		EXPECT_EQ(0, report.borrowed);
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, reap(&self->child));
+	EXPECT_TRUE(holds(base, AREAS, 1000));
+	EXPECT_EQ(0, write_text(RMAP "enabled", "1"));
+}
+
+/*
+ * A chain of forks, each generation a child of the one before. Who writes where
+ * is a pattern, and so is the order in which they exit.
+ */
+#define DEPTH 32
+#define CHAIN_PAGES 8
+
+struct chain {
+	pid_t pid[DEPTH];
+	int ready;		/* generations that are up and have written */
+	int leave[DEPTH];	/* told to exit */
+	int bad[DEPTH];
+};
+
+static bool writes(int pattern, int generation)
+{
+	switch (pattern) {
+	case 0:
+		return false;
+	case 1:
+		return true;
+	case 2:
+		return generation == 0;
+	case 3:
+		return generation == DEPTH / 2;
+	case 4:
+		return generation == DEPTH - 1;
+	default:
+		return generation % 3 == 1;
+	}
+}
+
+/* One generation; it becomes the next one in its child. */
+static void generations_live(struct chain *chain, int pattern, void *base,
+			     uint64_t expected[CHAIN_PAGES])
+{
+	int generation = 0, i;
+
+	do {
+		chain->pid[generation] = getpid();
+		if (writes(pattern, generation)) {
+			i = generation % CHAIN_PAGES;
+			expected[i] = 100 + generation;
+			*word(base, i) = expected[i];
+		}
+		__atomic_add_fetch(&chain->ready, 1, __ATOMIC_SEQ_CST);
+	} while (generation + 1 < DEPTH && !fork() && ++generation);
+
+	while (!__atomic_load_n(&chain->leave[generation], __ATOMIC_SEQ_CST))
+		usleep(2000);
+	for (i = 0; i < CHAIN_PAGES; i++)
+		chain->bad[generation] += *word(base, i) != expected[i];
+	_exit(0);
+}
+
+static int leaver(int order, int n)
+{
+	switch (order) {
+	case 0:
+		return n;			/* parents first */
+	case 1:
+		return DEPTH - 1 - n;		/* children first */
+	default:
+		return n * 13 % DEPTH;		/* mixed */
+	}
+}
+
+static void chain_run(struct __test_metadata *_metadata, int pattern, int order)
+{
+	struct chain *chain = mmap(NULL, sizeof(*chain), PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint64_t expected[CHAIN_PAGES];
+	void *base = map(CHAIN_PAGES);
+	struct rmap_report report;
+	int i;
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	for (i = 0; i < CHAIN_PAGES; i++)
+		*word(base, i) = expected[i] = 50 + i;
+	if (!fork())
+		generations_live(chain, pattern, base, expected);
+	for (i = 0; i < 60000 && __atomic_load_n(&chain->ready, __ATOMIC_SEQ_CST) < DEPTH; i++)
+		usleep(2000);
+	ASSERT_EQ(DEPTH, chain->ready);
+	EXPECT_EQ(0, rmap_check(&report));
+	EXPECT_EQ(0, write_text("/proc/sys/vm/compact_memory", "1"));
+	for (i = 0; i < DEPTH; i++) {
+		int generation = leaver(order, i);
+		pid_t pid = chain->pid[generation];
+
+		__atomic_store_n(&chain->leave[generation], 1, __ATOMIC_SEQ_CST);
+		EXPECT_EQ(0, kill(pid, 0));
+		/* Its parent may live and not wait: a zombie has no memory either. */
+		for (int n = 0; n < 60000 && !kill(pid, 0); n++) {
+			siginfo_t info = { 0 };
+			char path[32], state = 0;
+			FILE *file;
+
+			waitid(P_PID, pid, &info, WEXITED | WNOHANG);
+			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+			file = fopen(path, "r");
+			if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+				state = 0;
+			if (file)
+				fclose(file);
+			if (!file || state == 'Z')
+				break;
+			usleep(1000);
+		}
+		if (i % 8 == 7)
+			EXPECT_EQ(0, rmap_check(NULL));
+	}
+	while (wait(NULL) > 0)
+		;
+	for (i = 0; i < DEPTH; i++)
+		EXPECT_EQ(0, chain->bad[i]);
+	munmap(chain, sizeof(*chain));
+	munmap(base, CHAIN_PAGES * PAGE);
+}
+
+TEST_F_TIMEOUT(rmap, chain_parents_first, 300)
+{
+	for (int pattern = 0; pattern < 6; pattern++)
+		chain_run(_metadata, pattern, 0);
+}
+
+TEST_F_TIMEOUT(rmap, chain_children_first, 300)
+{
+	for (int pattern = 0; pattern < 6; pattern++)
+		chain_run(_metadata, pattern, 1);
+}
+
+TEST_F_TIMEOUT(rmap, chain_mixed, 300)
+{
+	for (int pattern = 0; pattern < 6; pattern++)
+		chain_run(_metadata, pattern, 2);
+}
+
+TEST_HARNESS_MAIN

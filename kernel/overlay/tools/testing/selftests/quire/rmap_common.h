@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the tests of the rmap feature share: its switch, its counters, its checker. */
+#ifndef RMAP_COMMON_H
+#define RMAP_COMMON_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RMAP "/sys/kernel/mm/quire/rmap/"
+#define RMAP_CHECK "/sys/kernel/debug/quire/rmap_check"
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+/* What the checker found; -1 where it is not built in. */
+struct rmap_report {
+	long borrowed, pages, ksm_pages, missing, chain_errors, longest_chain;
+};
+
+static inline int write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	ssize_t len = strlen(text);
+	int err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, len) != len)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+static inline long read_number(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	long value = -1;
+
+	if (!file)
+		return -1;
+	if (fscanf(file, "%ld", &value) != 1)
+		value = -1;
+	fclose(file);
+	return value;
+}
+
+static inline long rmap_counter(const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), RMAP "stats/%s", name);
+	return read_number(path);
+}
+
+static inline void mount_debugfs(void)
+{
+	if (access("/sys/kernel/debug/quire", F_OK))
+		mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
+}
+
+/* Walk all processes; 0 where the reverse map is complete and the chains sound. */
+static inline int rmap_check(struct rmap_report *report)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} fields[] = {
+		{ "borrowed", offsetof(struct rmap_report, borrowed) },
+		{ "pages", offsetof(struct rmap_report, pages) },
+		{ "ksm_pages", offsetof(struct rmap_report, ksm_pages) },
+		{ "missing", offsetof(struct rmap_report, missing) },
+		{ "chain_errors", offsetof(struct rmap_report, chain_errors) },
+		{ "longest_chain", offsetof(struct rmap_report, longest_chain) },
+	};
+	struct rmap_report unused;
+	char name[32];
+	long value;
+	FILE *file;
+
+	if (!report)
+		report = &unused;
+	memset(report, -1, sizeof(*report));
+	file = fopen(RMAP_CHECK, "r");
+	if (!file)
+		return errno == ENOENT ? 0 : -errno;
+	while (fscanf(file, "%31s %ld", name, &value) == 2)
+		for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+			if (!strcmp(name, fields[i].name))
+				*(long *)((char *)report + fields[i].offset) = value;
+	fclose(file);
+	if (report->missing || report->chain_errors) {
+		printf("# rmap_check: missing %ld, chain_errors %ld, borrowed %ld\n",
+		       report->missing, report->chain_errors, report->borrowed);
+		return -EUCLEAN;
+	}
+	return 0;
+}
+
+/* Some swap, once a boot: 64 MiB of zram. False where there is none. */
+static inline bool have_swap(void)
+{
+	char line[128];
+	FILE *file = fopen("/proc/swaps", "r");
+	bool swap;
+
+	swap = file && fgets(line, sizeof(line), file) && fgets(line, sizeof(line), file);
+	if (file)
+		fclose(file);
+	if (swap)
+		return true;
+	if (access("/sys/block/zram0", F_OK) || write_text("/sys/block/zram0/disksize", "64M"))
+		return false;
+	return !system("mkswap /dev/zram0 >/dev/null 2>&1 && swapon /dev/zram0 2>/dev/null");
+}
+
+#endif /* RMAP_COMMON_H */

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Borrowed anon_vmas when the allocator says no. Needs CONFIG_FAILSLAB.
+ */
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "kselftest_harness.h"
+#include "rmap_common.h"
+
+#define PAGE 4096UL
+#define PAGES 16
+#define FAILSLAB "/sys/kernel/debug/failslab/"
+#define FAIL_THESE "/sys/kernel/slab/anon_vma/failslab"
+
+static uint64_t *word(void *base, int page)
+{
+	return (uint64_t *)((char *)base + page * PAGE);
+}
+
+/* From here on every allocation of an anon_vma by a task that asks for it fails. */
+static int fail_anon_vmas(bool on)
+{
+	int err = write_text(FAIL_THESE, on ? "1" : "0");
+
+	if (err)
+		return err;
+	write_text(FAILSLAB "cache-filter", "Y");
+	write_text(FAILSLAB "ignore-gfp-wait", "N");
+	write_text(FAILSLAB "task-filter", "Y");
+	write_text(FAILSLAB "verbose", "0");
+	write_text(FAILSLAB "times", "-1");
+	return write_text(FAILSLAB "probability", on ? "100" : "0");
+}
+
+/* A borrower that cannot be upgraded writes to what it borrows, and all is well. */
+TEST(upgrade_fails)
+{
+	long enabled = read_number(RMAP "enabled"), failed;
+	uint64_t *base;
+	int status, i;
+
+	if (enabled < 0)
+		SKIP(return, "no rmap feature in this kernel");
+	mount_debugfs();
+	if (access(FAILSLAB "probability", W_OK) || access(FAIL_THESE, W_OK))
+		SKIP(return, "no failslab");
+	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
+	base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (i = 0; i < PAGES; i++)
+		*word(base, i) = i;
+	ASSERT_EQ(0, fail_anon_vmas(true));
+	failed = rmap_counter("upgrade_nomem");
+
+	if (!fork()) {
+		if (write_text("/proc/self/make-it-fail", "1"))
+			_exit(1);
+		for (i = 0; i < PAGES; i++)
+			*word(base, i) = 100 + i;
+		if (rmap_check(NULL))
+			_exit(2);
+		if (write_text("/proc/self/make-it-fail", "0"))
+			_exit(3);
+		/* Now it can; its pages are in both trees. */
+		if (mprotect(base, PAGES / 2 * PAGE, PROT_NONE) ||
+		    madvise(word(base, PAGES / 2), PAGE, MADV_DONTNEED))
+			_exit(4);
+		*word(base, PAGES / 2) = 5;
+		if (rmap_check(NULL))
+			_exit(5);
+		for (i = PAGES / 2 + 1; i < PAGES; i++)
+			if (*word(base, i) != 100 + i)
+				_exit(6);
+		_exit(0);
+	}
+	ASSERT_GT(wait(&status), 0);
+	EXPECT_EQ(0, fail_anon_vmas(false));
+	EXPECT_TRUE(WIFEXITED(status));
+	EXPECT_EQ(0, WEXITSTATUS(status));
+	EXPECT_GT(rmap_counter("upgrade_nomem"), failed);
+	for (i = 0; i < PAGES; i++)
+		EXPECT_EQ(i, *word(base, i));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
+}
+
+TEST_HARNESS_MAIN
