@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -180,8 +179,14 @@ class _Guest:
         for name in ("output", "protocol", "console", "vng"):
             (folder / name).unlink(missing_ok=True)
         # pylint: disable=consider-using-with
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=open(folder / "vng", "wb"),
-                                        stderr=subprocess.PIPE, env=_environment(), start_new_session=True)
+        with open(folder / "vng", "wb") as chatter:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=chatter,
+                                            stderr=subprocess.PIPE, env=_environment(), start_new_session=True)
+        # Ends the guest when the pipe closes, so also when this process is killed.
+        held, self.hold = os.pipe()
+        self.reaper = subprocess.Popen(["sh", "-c", 'read _; kill -s KILL -- "-$1" 2>/dev/null', "reaper",
+                                        str(self.process.pid)], stdin=held, start_new_session=True)
+        os.close(held)
         self.thread = threading.Thread(target=self._store_console, daemon=True)
         self.thread.start()
 
@@ -226,9 +231,12 @@ class _Guest:
         return True
 
     def kill(self) -> None:
-        """End the guest and all helpers it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """End the guest and all helpers it started, which is the reaper's work."""
+        if self.killed:
+            return
+        self.killed = True
+        os.close(self.hold)
+        self.reaper.wait()
         self.process.wait()
         self.thread.join(10)
         self.pass_output()

@@ -29,6 +29,8 @@ STARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple((kind, re.compile(patter
     ("objects", r"ODEBUG: "),
 ))
 END = re.compile(r"---\[ end (trace|Kernel panic)|^={20,}$")
+# WARN() and BUG() print this, then the caller's own words, then the line that starts a splat here.
+CUT = "------------[ cut here ]------------"
 LONGEST = 120
 
 
@@ -62,14 +64,16 @@ def find(console: str) -> list[Splat]:
     """
     found: list[Splat] = []
     lines = console.splitlines()
-    at = 0
+    at, cut = 0, -LONGEST
     while at < len(lines):
         title = message(lines[at])
         kind = kind_of(title)
         if kind is None:
+            cut = at if title == CUT else cut
             at += 1
             continue
-        body, at = [title], at + 1
+        words = [message(line) for line in lines[cut + 1:at]] if at - cut <= 8 else []
+        body, at, cut = [*words, title], at + 1, -LONGEST
         while at < len(lines) and len(body) < LONGEST:
             line = message(lines[at])
             if kind != "panic" and kind_of(line) == "panic":

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # Run the kernel's own mm selftests in a guest: mm_selftests.sh FOLDER TEST...
 # Prints each one's output between "== TEST" and "== TEST status N".
 # They want swap and some huge pages, which the guest's disks do not give.

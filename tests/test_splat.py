@@ -88,3 +88,12 @@ def test_equal_reports_count_once() -> None:
 def test_noise_is_stripped() -> None:
     """Escape sequences of the firmware and carriage returns do not hide a report."""
     assert splat.find("\x1b[2J\x1b[1;1HWARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\r\n")
+
+
+def test_the_words_of_a_warning_belong_to_it() -> None:
+    """What WARN() was given to say stands before the line that names the place."""
+    (one,) = splat.find("usual\n------------[ cut here ]------------\nquire: counts differ\n"
+                        "WARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\nRIP: f\n---[ end trace 0 ]---\nusual\n")
+    assert one.text.splitlines()[0] == "quire: counts differ"
+    assert one.title.startswith("WARNING: ")
+    assert "usual" not in one.text

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0
+"""guest.boot and guest/run, on real guests: status, output, and every way in which a kernel complains."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from guest import boot, paths
+
+TRIGGER = "/sys/kernel/debug/quire/trigger"
+
+
+def trigger(word: str) -> str:
+    """Return a command that provokes something and would go on."""
+    return f"echo before; echo {word} > {TRIGGER}; echo after"
+
+
+def guest_run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the guest/run command."""
+    return subprocess.run([str(paths.REPO / "guest/run"), *arguments], text=True, check=False, timeout=1800,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.debug
+def test_output_status_and_surroundings(kernel: str) -> None:
+    """A command's output passes through whole, its status is ours, and its surroundings are as promised."""
+    script = ("set -e; seq 100000; echo to-stderr >&2; id -u; touch /tmp/file; "
+              f"test -e {paths.REPO}/base.conf; test -d /sys/kernel/debug/quire; test -w /dev/shm; "
+              "test -e /sys/fs/cgroup/cgroup.controllers; nproc; exit 7")
+    done = guest_run("--kernel", kernel, "--cpus", "2", "--timeout", "1200", "--", "bash", "-c", script)
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "".join(f"{number}\n" for number in range(1, 100001)) + "to-stderr\n0\n2\n"
+
+
+def test_vanilla_boots_without_quire() -> None:
+    """The pristine kernel runs in the same guest, and has none of ours."""
+    result = boot.run("test ! -e /sys/kernel/mm/quire", kernel="vanilla")
+    assert result.ok, result.reason or result.output
+
+
+def test_icount_is_one_cpu_and_repeatable() -> None:
+    """With instruction counting there is one CPU, and the same work takes the same guest time within 10 %."""
+    loop = ("nproc; for run in 1 2 3; do read a _ </proc/uptime; i=0; while ((i < 200000)); do ((i += 1)); done; "
+            "read b _ </proc/uptime; echo $a $b; done")
+    result = boot.run(loop, icount=True, timeout=900)
+    assert result.ok, result.reason or result.output
+    cpus, *rows = result.output.split("\n")[:4]
+    times = [float(end) - float(start) for start, end in (row.split() for row in rows)]
+    assert cpus == "1"
+    assert max(times[1:]) <= min(times[1:]) * 1.1 + 0.02
+
+
+@pytest.mark.debug
+@pytest.mark.parametrize("word, kinds, title", [
+    ("warn", {"warning"}, "WARNING: "),
+    ("bug", {"bug", "oops"}, "kernel BUG at "),
+    ("panic", {"panic"}, "Kernel panic - not syncing: quire: deliberate panic"),
+])
+def test_splats_are_seen_and_named(kernel: str, word: str, kinds: set[str], title: str) -> None:
+    """A warning, a bug and a panic each give status 70, their kind and their first line."""
+    result = boot.run(trigger(word), kernel=kernel, timeout=1200)
+    assert result.status == boot.SPLAT
+    assert {one.kind for one in result.splats} & kinds
+    assert any(title in one.title for one in result.splats), [one.title for one in result.splats]
+    # What a command printed in the very moment of a panic may be on its way still.
+    assert word == "panic" or result.output.startswith("before\n")
+
+
+def test_run_prints_the_splat() -> None:
+    """guest/run exits with 70 and prints what the kernel said."""
+    done = guest_run("--", "bash", "-c", trigger("warn"))
+    assert done.returncode == boot.SPLAT
+    assert done.stdout == "before\nafter\n"
+    assert "deliberate warning" in done.stderr
+
+
+@pytest.mark.debug
+@pytest.mark.debug_only
+def test_kasan_report_is_seen() -> None:
+    """A write past an object is reported on the debug kernel."""
+    result = boot.run(trigger("kasan"), kernel="debug", timeout=1200)
+    assert result.status == boot.SPLAT
+    assert [one for one in result.splats if one.kind == "kasan"], [one.title for one in result.splats]
+
+
+@pytest.mark.debug
+def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
+    """A command that never ends gives 71 after its timeout, with what it printed until then."""
+    result = boot.run(trigger("hang"), kernel=kernel, timeout=10)
+    assert result.status == boot.HUNG, result.reason
+    assert result.output == "before\n"
+    assert "did not end" in result.reason
+
+
+def test_missing_kernel_is_named() -> None:
+    """Without a kernel, guest/run says how to make one."""
+    done = guest_run("--kernel", "nonesuch", "--", "true")
+    assert done.returncode == 1
+    assert "make kernel VARIANT=nonesuch" in done.stderr
