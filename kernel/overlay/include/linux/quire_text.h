@@ -131,7 +131,7 @@ static inline bool quire_text_place(struct file *file, unsigned long len,
 
 #else /* !CONFIG_QUIRE_TEXT */
 
-#define QUIRE_TEXT_HOOK static inline __maybe_unused
+#define QUIRE_TEXT_HOOK static inline
 
 static inline void quire_text_mapped(struct vm_area_struct *vma)
 {

@@ -31,7 +31,7 @@
 #include <linux/dax.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/huge_mm.h>
+#include <linux/mm.h>
 #include <linux/hugetlb.h>
 #include <linux/init.h>
 #include <linux/memcontrol.h>
@@ -369,10 +369,6 @@ static unsigned int text_resident(struct address_space *mapping, pgoff_t start,
 		if (!resident)
 			*first = xas.xa_index;
 		resident += 1U << xas_get_order(&xas);
-		if (need_resched()) {
-			xas_pause(&xas);
-			cond_resched_rcu();
-		}
 	}
 	rcu_read_unlock();
 	return resident;

@@ -14,8 +14,8 @@
  */
 #include <linux/elf.h>
 #include <linux/fs.h>
-#include <linux/huge_mm.h>
 #include <linux/log2.h>
+#include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/quire_text.h>
 
