@@ -27,3 +27,15 @@ def test_place(selftest: Callable[..., ktap.Report]) -> None:
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:
     """The same with all features on, which share page tables that a collapse must take apart."""
     selftest("text_collapse", append="quire=on", timeout=900)
+
+
+def test_stress(selftest: Callable[..., ktap.Report]) -> None:
+    """Runners, readers, writers, switches and unmounts at once, for a few seconds and a fixed seed."""
+    selftest("text_stress", "5", "1", append="quire=text", timeout=900)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int, seed: int) -> None:
+    """The same for long, with other seeds."""
+    selftest("text_stress", str(minutes * 15), str(seed), append="quire=on", timeout=minutes * 60 + 600)

@@ -2,19 +2,16 @@
 /*
  * Program text on PMD pages: what Linux's own files call.
  *
- * Every call is a static key's test while the feature is off, and nothing at
- * all where it is compiled out.
+ * Every call but quire_text_drop() is a static key's test while the feature is
+ * off, and nothing at all where it is compiled out.
  */
 #ifndef _LINUX_QUIRE_TEXT_H
 #define _LINUX_QUIRE_TEXT_H
 
 #include <linux/elf.h>
+#include <linux/fs.h>
 #include <linux/jump_label.h>
 #include <linux/mm.h>
-
-struct address_space;
-struct file;
-struct super_block;
 
 #ifdef CONFIG_QUIRE_TEXT
 
@@ -28,7 +25,7 @@ int quire_text_collapse_block(struct file *file, pgoff_t start);
 
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
-void __quire_text_dropped(struct address_space *mapping);
+void __quire_text_drop(struct address_space *mapping);
 void __quire_text_umount(struct super_block *sb);
 
 /* mm/quire/text_place.c */
@@ -53,13 +50,20 @@ static inline void quire_text_mapped(struct vm_area_struct *vma)
 }
 
 /**
- * quire_text_dropped - a writer's open is about to empty the page cache
- * @mapping: has huge pages
+ * quire_text_drop - empty a page cache with huge pages before the file changes
+ * @inode: is about to be written to or truncated; the caller has write access to
+ *	it, so that no new huge pages appear
+ *
+ * May sleep, takes the invalidate_lock. Linux does so when a file is opened for
+ * writing, but without looking again under the lock, where another writer may
+ * have emptied the cache and written since; and not for truncation by path, that
+ * goes wrong where a huge page is in use and so cannot be split. Does not depend
+ * on the feature being on: its pages stay when it is switched off.
  */
-static inline void quire_text_dropped(struct address_space *mapping)
+static inline void quire_text_drop(struct inode *inode)
 {
-	if (static_branch_unlikely(&quire_text_key))
-		__quire_text_dropped(mapping);
+	if (unlikely(atomic_read(&inode->i_mapping->nr_thps)))
+		__quire_text_drop(inode->i_mapping);
 }
 
 /**
@@ -137,7 +141,7 @@ static inline void quire_text_mapped(struct vm_area_struct *vma)
 {
 }
 
-static inline void quire_text_dropped(struct address_space *mapping)
+static inline void quire_text_drop(struct inode *inode)
 {
 }
 

@@ -10,12 +10,14 @@
  * programs have ended.
  *
  * Eligibility is that of READ_ONLY_THP_FOR_FS: regular files that nobody has
- * open for writing. A writer's open empties the page cache, as in Linux.
+ * open for writing. A writer's open empties the page cache, as in Linux, and so
+ * does truncation by path.
  *
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
  * It nests inside the mmap lock and takes only the workqueue's own locks.
- * There is one worker, so a slot that is TEXT_BUSY or TEXT_ENDING is the
- * worker's, and only @start, @end, @again and @forget of it may change.
+ * There is one worker, so a slot that is TEXT_BUSY is the worker's, and only
+ * @start, @end, @again and @forget of it may change; one that is TEXT_ENDING
+ * belongs to whoever made it so.
  *
  * Lifetime: a queued slot holds a reference on its file, and so on the inode
  * and the mount. It is given up when the work is done, after a bounded number
@@ -59,7 +61,7 @@ enum text_slot_state {
 	TEXT_FREE,
 	TEXT_WAITING,		/* queued; due at @due */
 	TEXT_BUSY,		/* the worker is at it */
-	TEXT_ENDING,		/* the worker is about to drop the file */
+	TEXT_ENDING,		/* the file is about to be dropped */
 };
 
 /**
@@ -259,9 +261,15 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 	text_count(why, 1);
 }
 
-void __quire_text_dropped(struct address_space *mapping)
+void __quire_text_drop(struct address_space *mapping)
 {
-	text_count(TEXT_DROPPED_WRITER, 1);
+	filemap_invalidate_lock(mapping);
+	if (filemap_nr_thps(mapping)) {
+		text_count(TEXT_DROPPED_WRITER, 1);
+		unmap_mapping_range(mapping, 0, 0, 0);
+		truncate_inode_pages(mapping, 0);
+	}
+	filemap_invalidate_unlock(mapping);
 }
 
 /* ---- worker ---- */
@@ -321,9 +329,23 @@ static bool text_requeue(struct text_slot *slot, const struct text_pass *pass)
 	return ++slot->tries < TEXT_TRIES;
 }
 
+/*
+ * Drop the file of a slot that the caller has made TEXT_ENDING. Not by a delayed
+ * fput: an unmount may wait for this very reference.
+ */
+static void text_release(struct text_slot *slot)
+{
+	__fput_sync(slot->file);
+
+	spin_lock(&text_lock);
+	slot->state = TEXT_FREE;
+	slot->file = NULL;
+	spin_unlock(&text_lock);
+	wake_up_all(&text_idle);
+}
+
 static void text_end(struct text_slot *slot, const struct text_pass *pass)
 {
-	struct file *file = slot->file;
 	bool forgotten;
 
 	spin_lock(&text_lock);
@@ -344,14 +366,7 @@ static void text_end(struct text_slot *slot, const struct text_pass *pass)
 		text_count(TEXT_FORGOTTEN, 1);
 	else
 		text_count_pass(pass);
-	/* No delayed fput: an unmount may wait for this very reference. */
-	__fput_sync(file);
-
-	spin_lock(&text_lock);
-	slot->state = TEXT_FREE;
-	slot->file = NULL;
-	spin_unlock(&text_lock);
-	wake_up_all(&text_idle);
+	text_release(slot);
 }
 
 /* How many pages of a block are resident; @first gets the first one's index. */
@@ -502,28 +517,27 @@ static bool text_matches(const struct text_slot *slot, const struct super_block 
 /* Drop one waiting file of @sb (NULL: any); tells whether there was one. */
 static bool text_forget_one(const struct super_block *sb)
 {
-	struct file *file = NULL;
+	struct text_slot *found = NULL;
 	int i;
 
 	spin_lock(&text_lock);
-	for (i = 0; i < TEXT_SLOTS && !file; i++) {
+	for (i = 0; i < TEXT_SLOTS && !found; i++) {
 		struct text_slot *slot = &text_slots[i];
 
 		if (!text_matches(slot, sb))
 			continue;
 		if (slot->state == TEXT_WAITING) {
-			file = slot->file;
-			slot->file = NULL;
-			slot->state = TEXT_FREE;
+			slot->state = TEXT_ENDING;
+			found = slot;
 		} else {
 			WRITE_ONCE(slot->forget, true);
 		}
 	}
 	spin_unlock(&text_lock);
-	if (!file)
+	if (!found)
 		return false;
 	text_count(TEXT_FORGOTTEN, 1);
-	__fput_sync(file);
+	text_release(found);
 	return true;
 }
 

@@ -25,7 +25,7 @@ enum text_counter {
 	TEXT_FALLBACK_BUSY,		/* pages locked, pinned or isolated by others */
 	TEXT_FALLBACK_TRUNCATED,	/* the file ends before the block does */
 	TEXT_FORGOTTEN,			/* files dropped from the queue: umount, switched off */
-	TEXT_DROPPED_WRITER,		/* a writer's open emptied a file's page cache */
+	TEXT_DROPPED_WRITER,		/* a writer or truncation emptied a page cache */
 	TEXT_DRAINED_BLOCKS,		/* split by enabled=2 */
 	TEXT_PLACED_PROGRAM,
 	TEXT_PLACED_MAP,

@@ -188,13 +188,16 @@ TEST_F_TIMEOUT(text, files_with_a_writer_are_left_alone, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, truncate_splits_it, 300)
+TEST_F_TIMEOUT(text, truncate_drops_it, 300)
 {
+	long dropped = stat_of("dropped_writer");
 	size_t keep = PAGE + 700 * PAGE + 100;
 	unsigned char *map = map_huge(FILE_SIZE), zero[PAGE] = { 0 };
 
 	ASSERT_NE(NULL, map);
 	ASSERT_EQ(0, truncate(PROGRAM, keep));
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	EXPECT_EQ(dropped + 1, stat_of("dropped_writer"));
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
 	EXPECT_EQ(0xc3, map[PAGE + 700 * PAGE]);
 	ASSERT_EQ(0, truncate(PROGRAM, FILE_SIZE));
