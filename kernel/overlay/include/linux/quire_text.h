@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Program text on PMD pages: what Linux's own files call.
+ *
+ * Every call but quire_text_drop() is a static key's test while the feature is
+ * off, and nothing at all where it is compiled out.
+ */
+#ifndef _LINUX_QUIRE_TEXT_H
+#define _LINUX_QUIRE_TEXT_H
+
+#include <linux/elf.h>
+#include <linux/fs.h>
+#include <linux/jump_label.h>
+#include <linux/mm.h>
+
+#ifdef CONFIG_QUIRE_TEXT
+
+DECLARE_STATIC_KEY_FALSE(quire_text_key);
+
+/* For a function of ours in another file: external here, dropped when unused. */
+#define QUIRE_TEXT_HOOK
+
+/* mm/khugepaged.c */
+int quire_text_collapse_block(struct file *file, pgoff_t start);
+
+/* mm/quire/text.c */
+void __quire_text_mapped(struct vm_area_struct *vma);
+void __quire_text_drop(struct address_space *mapping);
+void __quire_text_umount(struct super_block *sb);
+
+/* mm/quire/text_place.c */
+unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
+				     unsigned long alignment);
+unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
+				 unsigned long load_bias);
+bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgoff,
+			unsigned long flags, vm_flags_t vm_flags);
+
+/**
+ * quire_text_mapped - a mapping was made: have its text collapsed
+ * @vma: the new or extended mapping
+ *
+ * Under the mmap lock, for write.
+ */
+static inline void quire_text_mapped(struct vm_area_struct *vma)
+{
+	if (static_branch_unlikely(&quire_text_key) && vma->vm_file &&
+	    (vma->vm_flags & (VM_EXEC | VM_WRITE)) == VM_EXEC)
+		__quire_text_mapped(vma);
+}
+
+/**
+ * quire_text_drop - empty a page cache with huge pages before the file changes
+ * @inode: is about to be written to or truncated; the caller has write access to
+ *	it, so that no new huge pages appear
+ *
+ * May sleep, takes the invalidate_lock. Linux does so when a file is opened for
+ * writing, but without looking again under the lock, where another writer may
+ * have emptied the cache and written since; and not for truncation by path, that
+ * goes wrong where a huge page is in use and so cannot be split. Does not depend
+ * on the feature being on: its pages stay when it is switched off.
+ */
+static inline void quire_text_drop(struct inode *inode)
+{
+	if (unlikely(atomic_read(&inode->i_mapping->nr_thps)))
+		__quire_text_drop(inode->i_mapping);
+}
+
+/**
+ * quire_text_umount - forget the queued files of a filesystem
+ * @sb: is being unmounted
+ *
+ * May sleep, no locks held. On return none of its files that were queued
+ * before is referenced by the collapse worker.
+ */
+static inline void quire_text_umount(struct super_block *sb)
+{
+	if (static_branch_unlikely(&quire_text_key))
+		__quire_text_umount(sb);
+}
+
+/**
+ * quire_text_alignment - alignment of a position-independent program
+ * @class: ELFCLASS of @phdrs; 32-bit programs have no address bits to spare
+ * @phdrs: program headers
+ * @nr: how many
+ * @secure: the program gains privileges: keep all of its randomness
+ * @alignment: what its headers ask for
+ *
+ * Returns @alignment, or PMD_SIZE where the text has a whole file block.
+ */
+static inline unsigned long quire_text_alignment(int class, const void *phdrs, int nr,
+						 bool secure, unsigned long alignment)
+{
+	if (static_branch_unlikely(&quire_text_key) && class == ELFCLASS64 && !secure)
+		return __quire_text_alignment(phdrs, nr, alignment);
+	return alignment;
+}
+
+/**
+ * quire_text_shift - how far to lower a program for its text to be congruent
+ * @class: ELFCLASS of @phdrs
+ * @phdrs: program headers
+ * @nr: how many
+ * @alignment: what quire_text_alignment() returned
+ * @load_bias: where the program would be, at that alignment
+ *
+ * Returns a number of bytes below PMD_SIZE, 0 where nothing is to be done.
+ */
+static inline unsigned long quire_text_shift(int class, const void *phdrs, int nr,
+					     unsigned long alignment,
+					     unsigned long load_bias)
+{
+	if (static_branch_unlikely(&quire_text_key) && class == ELFCLASS64 &&
+	    alignment == PMD_SIZE)
+		return __quire_text_shift(phdrs, nr, load_bias);
+	return 0;
+}
+
+/**
+ * quire_text_place - is a file mapping to be congruent with its PMD blocks
+ * @file: the file, or NULL
+ * @len: bytes
+ * @pgoff: offset in pages
+ * @flags: of mmap
+ * @vm_flags: of the mapping to come
+ */
+static inline bool quire_text_place(struct file *file, unsigned long len,
+				    unsigned long pgoff, unsigned long flags,
+				    vm_flags_t vm_flags)
+{
+	return static_branch_unlikely(&quire_text_key) && file && len >= PMD_SIZE &&
+		__quire_text_place(file, len, pgoff, flags, vm_flags);
+}
+
+#else /* !CONFIG_QUIRE_TEXT */
+
+#define QUIRE_TEXT_HOOK static inline
+
+static inline void quire_text_mapped(struct vm_area_struct *vma)
+{
+}
+
+static inline void quire_text_drop(struct inode *inode)
+{
+}
+
+static inline void quire_text_umount(struct super_block *sb)
+{
+}
+
+static inline unsigned long quire_text_alignment(int class, const void *phdrs, int nr,
+						 bool secure, unsigned long alignment)
+{
+	return alignment;
+}
+
+static inline unsigned long quire_text_shift(int class, const void *phdrs, int nr,
+					     unsigned long alignment,
+					     unsigned long load_bias)
+{
+	return 0;
+}
+
+static inline bool quire_text_place(struct file *file, unsigned long len,
+				    unsigned long pgoff, unsigned long flags,
+				    vm_flags_t vm_flags)
+{
+	return false;
+}
+
+#endif /* CONFIG_QUIRE_TEXT */
+#endif /* _LINUX_QUIRE_TEXT_H */

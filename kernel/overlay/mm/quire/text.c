@@ -1,0 +1,731 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Collapse of program text in the page cache.
+ *
+ * A mapping of executable file pages queues its file, keyed by inode, and a
+ * worker collapses the 2 MiB file blocks in the range with khugepaged's own
+ * code; the next fault of any process then maps a PMD. The result belongs to
+ * the page cache, not to a process: it serves every later exec, too. khugepaged
+ * itself finds such text only by scanning address spaces, minutes after most
+ * programs have ended.
+ *
+ * Eligibility is that of READ_ONLY_THP_FOR_FS: regular files that nobody has
+ * open for writing. A writer's open empties the page cache, as in Linux, and so
+ * does truncation by path.
+ *
+ * Locking: text_lock covers the slots, text_open and the arming of the worker.
+ * It nests inside the mmap lock and takes only the workqueue's own locks.
+ * There is one worker, so a slot that is TEXT_BUSY is the worker's, and only
+ * @start, @end, @again and @forget of it may change; one that is TEXT_ENDING
+ * belongs to whoever made it so.
+ *
+ * Lifetime: a queued slot holds a reference on its file, and so on the inode
+ * and the mount. It is given up when the work is done, after a bounded number
+ * of attempts, when the filesystem is unmounted (quire_text_umount() runs before
+ * the unmount looks whether it is busy) and when the feature is switched off.
+ *
+ * Undo: switching off empties the queue; enabled=2 also splits the huge folios
+ * of all filesystems that count them (nr_thps). On filesystems that have large
+ * folios anyway nobody can tell ours from theirs, and they stay.
+ */
+#define pr_fmt(fmt) "quire: " fmt
+
+#include <linux/dax.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/hugetlb.h>
+#include <linux/init.h>
+#include <linux/memcontrol.h>
+#include <linux/mount.h>
+#include <linux/pagemap.h>
+#include <linux/pagevec.h>
+#include <linux/quire_text.h>
+#include <linux/sched/mm.h>
+#include <linux/secretmem.h>
+#include <linux/shmem_fs.h>
+#include <linux/swap.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "quire.h"
+#include "text.h"
+
+#define TEXT_SLOTS		64
+#define TEXT_TRIES		6	/* the delay doubles each time: 6.3 s in all */
+#define TEXT_MIN_RETRY_MS	20U
+#define TEXT_DRAIN_ROUNDS	5
+#define TEXT_RUNS_PER_S		10
+
+enum text_slot_state {
+	TEXT_FREE,
+	TEXT_WAITING,		/* queued; due at @due */
+	TEXT_BUSY,		/* the worker is at it */
+	TEXT_ENDING,		/* the file is about to be dropped */
+};
+
+/**
+ * struct text_slot - a file whose text is to be collapsed
+ * @state: what the worker does with it
+ * @file: a reference, unless TEXT_FREE
+ * @sb: filesystems whose unmount the reference would hold up: the file's own,
+ *	and that of the path that the user sees (overlayfs)
+ * @start: first page of the range, at a block's start
+ * @end: page after the range
+ * @due: when to work on it, in jiffies
+ * @tries: attempts so far that left blocks to do
+ * @again: mapped again while TEXT_BUSY
+ * @forget: to be dropped at once
+ */
+struct text_slot {
+	enum text_slot_state state;
+	struct file *file;
+	struct super_block *sb[2];
+	pgoff_t start, end;
+	unsigned long due;
+	unsigned int tries;
+	bool again;
+	bool forget;
+};
+
+/* What one attempt at a file left undone, by reason. */
+struct text_pass {
+	pgoff_t start, end;
+	unsigned int writer, dirty, cold, busy;		/* worth another attempt */
+	unsigned int nomem, limit, share, truncated;	/* not now */
+	bool unfinished;				/* the run's budget is spent */
+	bool drained;					/* LRU batches are in the lists */
+};
+
+DEFINE_STATIC_KEY_FALSE(quire_text_key);
+DEFINE_PER_CPU(unsigned long [TEXT_NR_COUNTERS], quire_text_counts);
+
+static DEFINE_SPINLOCK(text_lock);
+static struct text_slot text_slots[TEXT_SLOTS];
+static bool text_open;
+static unsigned long text_not_before;		/* jiffies; of the next run */
+static unsigned long text_backoff_end;		/* jiffies; while text_backing_off */
+static bool text_backing_off;
+static DECLARE_WAIT_QUEUE_HEAD(text_idle);
+static struct workqueue_struct *text_wq;
+
+static void text_work_fn(struct work_struct *work);
+static DECLARE_DELAYED_WORK(text_work, text_work_fn);
+
+static unsigned int text_delay_ms = 100;
+static unsigned int text_min_resident = HPAGE_PMD_NR / 2;
+static unsigned int text_max_permil = 250;
+static unsigned int text_backoff_ms = 10000;
+static unsigned int text_blocks_per_s = 256;
+
+/* ---- queue ---- */
+
+/* Wake the worker when the first waiting slot is due. */
+static void text_arm(void)
+{
+	unsigned long now = jiffies, due = 0;
+	bool any = false;
+	int i;
+
+	lockdep_assert_held(&text_lock);
+	for (i = 0; i < TEXT_SLOTS; i++) {
+		struct text_slot *slot = &text_slots[i];
+
+		if (slot->state != TEXT_WAITING)
+			continue;
+		if (!any || time_before(slot->due, due))
+			due = slot->due;
+		any = true;
+	}
+	if (!any || !text_open)
+		return;
+	if (time_before(due, text_not_before))
+		due = text_not_before;
+	mod_delayed_work(text_wq, &text_work, time_after(due, now) ? due - now : 0);
+}
+
+static struct text_slot *text_find(const struct inode *inode, struct text_slot **free)
+{
+	int i;
+
+	*free = NULL;
+	for (i = 0; i < TEXT_SLOTS; i++) {
+		struct text_slot *slot = &text_slots[i];
+
+		if (slot->state == TEXT_FREE)
+			*free = slot;
+		else if (slot->state != TEXT_ENDING && !slot->forget &&
+			 file_inode(slot->file) == inode)
+			return slot;
+	}
+	return NULL;
+}
+
+static void text_fill(struct text_slot *slot, struct file *file, pgoff_t start, pgoff_t end)
+{
+	*slot = (struct text_slot) {
+		.state = TEXT_WAITING,
+		.file = get_file(file),
+		.sb = { file->f_path.mnt->mnt_sb, file_user_path(file)->mnt->mnt_sb },
+		.start = start,
+		.end = end,
+		.due = jiffies + msecs_to_jiffies(READ_ONCE(text_delay_ms)),
+	};
+}
+
+static enum text_counter text_enqueue(struct file *file, pgoff_t start, pgoff_t end)
+{
+	enum text_counter why = TEXT_QUEUED;
+	struct text_slot *slot, *free;
+
+	spin_lock(&text_lock);
+	slot = text_find(file_inode(file), &free);
+	if (text_backing_off && time_after_eq(jiffies, text_backoff_end))
+		text_backing_off = false;
+	if (!text_open) {
+		why = TEXT_SKIPPED_POLICY;
+	} else if (text_backing_off) {
+		why = TEXT_SKIPPED_BACKOFF;
+	} else if (slot) {
+		slot->start = min(slot->start, start);
+		slot->end = max(slot->end, end);
+		slot->again = true;
+	} else if (free) {
+		text_fill(free, file, start, end);
+		text_arm();
+	} else {
+		why = TEXT_SKIPPED_QUEUE_FULL;
+	}
+	spin_unlock(&text_lock);
+	return why;
+}
+
+/* Is the block that starts at @index one huge entry of the page cache? */
+static bool text_block_huge(struct address_space *mapping, pgoff_t index)
+{
+	XA_STATE(xas, &mapping->i_pages, index);
+	bool huge = false;
+	void *entry;
+
+	rcu_read_lock();
+	do {
+		entry = xas_load(&xas);
+		huge = entry && !xa_is_value(entry) &&
+			xas_get_order(&xas) >= HPAGE_PMD_ORDER;
+	} while (xas_retry(&xas, entry));
+	rcu_read_unlock();
+	return huge;
+}
+
+static bool text_all_huge(struct address_space *mapping, pgoff_t start, pgoff_t end)
+{
+	for (; start < end; start += HPAGE_PMD_NR)
+		if (!text_block_huge(mapping, start))
+			return false;
+	return true;
+}
+
+static bool text_file_eligible(struct vm_area_struct *vma)
+{
+	struct file *file = vma->vm_file;
+	struct address_space *mapping = file->f_mapping;
+
+	return S_ISREG(file_inode(file)->i_mode) && (file->f_mode & FMODE_READ) &&
+		file_inode(file) == mapping->host && !IS_SWAPFILE(mapping->host) &&
+		vma->vm_ops && vma->vm_ops->map_pages && mapping->a_ops->read_folio &&
+		!(vma->vm_flags & VM_NO_KHUGEPAGED) && !vma_is_dax(vma) &&
+		!is_file_hugepages(file) && !shmem_mapping(mapping) &&
+		!secretmem_mapping(mapping);
+}
+
+void __quire_text_mapped(struct vm_area_struct *vma)
+{
+	struct file *file = vma->vm_file;
+	pgoff_t start = round_up(vma->vm_pgoff, HPAGE_PMD_NR);
+	pgoff_t end = round_down(vma->vm_pgoff + vma_pages(vma), HPAGE_PMD_NR);
+	enum text_counter why;
+
+	if (start >= end)
+		why = TEXT_SKIPPED_SMALL;
+	else if (!IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR))
+		why = TEXT_SKIPPED_UNALIGNED;
+	else if (!hugepage_global_enabled() || thp_disabled_by_hw() ||
+		 vma_thp_disabled(vma, vma->vm_flags))
+		why = TEXT_SKIPPED_POLICY;
+	else if (!text_file_eligible(vma))
+		why = TEXT_SKIPPED_FILE;
+	else if (text_all_huge(file->f_mapping, start, end))
+		why = TEXT_SKIPPED_HUGE;
+	else
+		why = text_enqueue(file, start, end);
+	text_count(why, 1);
+}
+
+void __quire_text_drop(struct address_space *mapping)
+{
+	filemap_invalidate_lock(mapping);
+	if (filemap_nr_thps(mapping)) {
+		text_count(TEXT_DROPPED_WRITER, 1);
+		unmap_mapping_range(mapping, 0, 0, 0);
+		truncate_inode_pages(mapping, 0);
+	}
+	filemap_invalidate_unlock(mapping);
+}
+
+/* ---- worker ---- */
+
+/* A due slot becomes the worker's; @pass gets the range to do. */
+static struct text_slot *text_begin(struct text_pass *pass)
+{
+	struct text_slot *slot = NULL;
+	int i;
+
+	spin_lock(&text_lock);
+	for (i = 0; i < TEXT_SLOTS && text_open && !slot; i++)
+		if (text_slots[i].state == TEXT_WAITING &&
+		    time_after_eq(jiffies, text_slots[i].due))
+			slot = &text_slots[i];
+	if (slot) {
+		slot->state = TEXT_BUSY;
+		slot->again = false;
+		*pass = (struct text_pass) { .start = slot->start, .end = slot->end };
+	}
+	spin_unlock(&text_lock);
+	return slot;
+}
+
+static void text_count_pass(const struct text_pass *pass)
+{
+	text_count(TEXT_FALLBACK_WRITER, pass->writer);
+	text_count(TEXT_FALLBACK_DIRTY, pass->dirty);
+	text_count(TEXT_FALLBACK_COLD, pass->cold);
+	text_count(TEXT_FALLBACK_BUSY, pass->busy);
+	text_count(TEXT_FALLBACK_NOMEM, pass->nomem);
+	text_count(TEXT_FALLBACK_LIMIT, pass->limit);
+	text_count(TEXT_FALLBACK_SHARE, pass->share);
+	text_count(TEXT_FALLBACK_TRUNCATED, pass->truncated);
+}
+
+/* Does the slot wait for another attempt? Sets when it is due. */
+static bool text_requeue(struct text_slot *slot, const struct text_pass *pass)
+{
+	unsigned int delay_ms = READ_ONCE(text_delay_ms);
+	unsigned long delay = msecs_to_jiffies(max(delay_ms, TEXT_MIN_RETRY_MS));
+
+	lockdep_assert_held(&text_lock);
+	slot->due = jiffies;
+	if (slot->forget || !text_open || pass->nomem)
+		return false;
+	if (pass->unfinished)
+		return true;
+	if (slot->again) {
+		slot->tries = 0;
+		slot->due += delay;
+		return true;
+	}
+	if (!(pass->writer || pass->dirty || pass->cold || pass->busy))
+		return false;
+	slot->due += delay << slot->tries;
+	return ++slot->tries < TEXT_TRIES;
+}
+
+/*
+ * Drop the file of a slot that the caller has made TEXT_ENDING. Not by a delayed
+ * fput: an unmount may wait for this very reference.
+ */
+static void text_release(struct text_slot *slot)
+{
+	__fput_sync(slot->file);
+
+	spin_lock(&text_lock);
+	slot->state = TEXT_FREE;
+	slot->file = NULL;
+	spin_unlock(&text_lock);
+	wake_up_all(&text_idle);
+}
+
+static void text_end(struct text_slot *slot, const struct text_pass *pass)
+{
+	bool forgotten;
+
+	spin_lock(&text_lock);
+	if (text_requeue(slot, pass)) {
+		slot->state = TEXT_WAITING;
+		spin_unlock(&text_lock);
+		return;
+	}
+	forgotten = slot->forget || !text_open;
+	slot->state = TEXT_ENDING;
+	if (pass->nomem) {
+		text_backing_off = true;
+		text_backoff_end = jiffies + msecs_to_jiffies(READ_ONCE(text_backoff_ms));
+	}
+	spin_unlock(&text_lock);
+
+	if (forgotten)
+		text_count(TEXT_FORGOTTEN, 1);
+	else
+		text_count_pass(pass);
+	text_release(slot);
+}
+
+/* How many pages of a block are resident; @first gets the first one's index. */
+static unsigned int text_resident(struct address_space *mapping, pgoff_t start,
+				  pgoff_t *first)
+{
+	XA_STATE(xas, &mapping->i_pages, start);
+	unsigned int resident = 0;
+	void *entry;
+
+	rcu_read_lock();
+	xas_for_each(&xas, entry, start + HPAGE_PMD_NR - 1) {
+		if (xas_retry(&xas, entry) || xa_is_value(entry))
+			continue;
+		if (!resident)
+			*first = xas.xa_index;
+		resident += 1U << xas_get_order(&xas);
+	}
+	rcu_read_unlock();
+	return resident;
+}
+
+/*
+ * The block's memory stays with the memcg that its resident pages are charged
+ * to, and so do the pages that are read to complete it.
+ */
+static int text_collapse_charged(struct file *file, pgoff_t start, pgoff_t first)
+{
+	struct mem_cgroup *memcg = NULL, *old;
+	struct folio *folio = filemap_lock_folio(file->f_mapping, first);
+	int ret;
+
+	if (!IS_ERR(folio)) {
+		memcg = get_mem_cgroup_from_folio(folio);
+		folio_unlock(folio);
+		folio_put(folio);
+	}
+	old = set_active_memcg(memcg);
+	ret = quire_text_collapse_block(file, start);
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return ret;
+}
+
+static bool text_share_left(void)
+{
+	unsigned long huge = global_node_page_state(NR_FILE_THPS) + HPAGE_PMD_NR;
+
+	return huge * 1000 <= totalram_pages() * READ_ONCE(text_max_permil);
+}
+
+static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pass,
+			  unsigned int *budget)
+{
+	struct address_space *mapping = file->f_mapping;
+	loff_t end = (loff_t)(start + HPAGE_PMD_NR) << PAGE_SHIFT;
+	pgoff_t first = start;
+
+	if (text_block_huge(mapping, start))
+		return;
+	if (end > i_size_read(mapping->host)) {
+		pass->truncated++;
+		return;
+	}
+	if (text_resident(mapping, start, &first) < READ_ONCE(text_min_resident)) {
+		pass->cold++;
+		return;
+	}
+	if (!text_share_left()) {
+		pass->share++;
+		return;
+	}
+	/* Pages that were read just now are in per-CPU batches, not on the LRU. */
+	if (!pass->drained)
+		lru_add_drain_all();
+	pass->drained = true;
+	--*budget;
+	switch (text_collapse_charged(file, start, first)) {
+	case 0:
+		text_count(TEXT_COLLAPSED_BLOCKS, 1);
+		break;
+	case -EEXIST:
+		break;
+	case -ENOMEM:
+		pass->nomem++;
+		break;
+	case -EBUSY:	/* the memcg's limit, or khugepaged/max_ptes_none */
+		pass->limit++;
+		break;
+	default:
+		pass->busy++;
+	}
+}
+
+static void text_do_file(struct text_slot *slot, struct text_pass *pass,
+			 unsigned int *budget)
+{
+	struct file *file = slot->file;
+	struct address_space *mapping = file->f_mapping;
+	pgoff_t index;
+
+	if (inode_is_open_for_write(mapping->host)) {
+		pass->writer = 1;
+		return;
+	}
+	/* A program that was just written: the next attempt finds it clean. */
+	if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
+	    mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK)) {
+		filemap_flush(mapping);
+		pass->dirty = 1;
+		return;
+	}
+	for (index = pass->start; index < pass->end; index += HPAGE_PMD_NR) {
+		if (READ_ONCE(slot->forget) || !READ_ONCE(text_open) || pass->nomem)
+			break;
+		if (!*budget) {
+			pass->unfinished = true;
+			break;
+		}
+		text_do_block(file, index, pass, budget);
+		cond_resched();
+	}
+}
+
+static void text_work_fn(struct work_struct *work)
+{
+	unsigned int budget = DIV_ROUND_UP(READ_ONCE(text_blocks_per_s), TEXT_RUNS_PER_S);
+	struct text_pass pass;
+	struct text_slot *slot;
+
+	while (budget && (slot = text_begin(&pass))) {
+		text_do_file(slot, &pass, &budget);
+		text_end(slot, &pass);
+	}
+	spin_lock(&text_lock);
+	text_not_before = jiffies + (budget ? 0 : HZ / TEXT_RUNS_PER_S);
+	text_arm();
+	spin_unlock(&text_lock);
+}
+
+/* ---- forgetting ---- */
+
+static bool text_matches(const struct text_slot *slot, const struct super_block *sb)
+{
+	return slot->state != TEXT_FREE && (!sb || slot->sb[0] == sb || slot->sb[1] == sb);
+}
+
+/* Drop one waiting file of @sb (NULL: any); tells whether there was one. */
+static bool text_forget_one(const struct super_block *sb)
+{
+	struct text_slot *found = NULL;
+	int i;
+
+	spin_lock(&text_lock);
+	for (i = 0; i < TEXT_SLOTS && !found; i++) {
+		struct text_slot *slot = &text_slots[i];
+
+		if (!text_matches(slot, sb))
+			continue;
+		if (slot->state == TEXT_WAITING) {
+			slot->state = TEXT_ENDING;
+			found = slot;
+		} else {
+			WRITE_ONCE(slot->forget, true);
+		}
+	}
+	spin_unlock(&text_lock);
+	if (!found)
+		return false;
+	text_count(TEXT_FORGOTTEN, 1);
+	text_release(found);
+	return true;
+}
+
+static bool text_uses(const struct super_block *sb)
+{
+	bool uses = false;
+	int i;
+
+	spin_lock(&text_lock);
+	for (i = 0; i < TEXT_SLOTS && !uses; i++)
+		uses = text_matches(&text_slots[i], sb);
+	spin_unlock(&text_lock);
+	return uses;
+}
+
+/*
+ * The worker lets go between two blocks. Where it hangs in a filesystem that
+ * does not answer, the unmount goes on without it: forcing it may be the cure.
+ */
+void __quire_text_umount(struct super_block *sb)
+{
+	while (text_forget_one(sb))
+		;
+	wait_event_killable_timeout(text_idle, !text_uses(sb), HZ);
+}
+
+/* ---- switching ---- */
+
+static int text_start(void)
+{
+	spin_lock(&text_lock);
+	text_open = true;
+	text_backing_off = false;
+	text_not_before = jiffies;
+	spin_unlock(&text_lock);
+	return 0;
+}
+
+static void text_stop(void)
+{
+	spin_lock(&text_lock);
+	WRITE_ONCE(text_open, false);
+	spin_unlock(&text_lock);
+	cancel_delayed_work_sync(&text_work);
+	while (text_forget_one(NULL))
+		;
+}
+
+/* Split the huge folios of a mapping; returns how many would not. */
+static unsigned long text_split_mapping(struct address_space *mapping)
+{
+	unsigned long left = 0;
+	struct folio_batch batch;
+	pgoff_t index = 0;
+	unsigned int i;
+
+	folio_batch_init(&batch);
+	while (filemap_get_folios(mapping, &index, ULONG_MAX, &batch)) {
+		for (i = 0; i < folio_batch_count(&batch); i++) {
+			struct folio *folio = batch.folios[i];
+			bool split;
+
+			if (!folio_test_pmd_mappable(folio))
+				continue;
+			folio_lock(folio);
+			split = folio->mapping == mapping && !split_folio(folio);
+			if (split)
+				text_count(TEXT_DRAINED_BLOCKS, 1);
+			else if (folio->mapping == mapping)
+				left++;
+			folio_unlock(folio);
+		}
+		folio_batch_release(&batch);
+		cond_resched();
+	}
+	return left;
+}
+
+/* Under s_umount, shared. An inode is let go when the list's lock is not held. */
+static void text_split_sb(struct super_block *sb, void *arg)
+{
+	struct inode *inode, *held = NULL;
+	unsigned long *left = arg;
+
+	spin_lock(&sb->s_inode_list_lock);
+	list_for_each_entry(inode, &sb->s_inodes, i_sb_list) {
+		spin_lock(&inode->i_lock);
+		if ((inode->i_state & (I_FREEING | I_WILL_FREE | I_NEW)) ||
+		    (!filemap_nr_thps(inode->i_mapping) && !need_resched())) {
+			spin_unlock(&inode->i_lock);
+			continue;
+		}
+		__iget(inode);
+		spin_unlock(&inode->i_lock);
+		spin_unlock(&sb->s_inode_list_lock);
+
+		if (filemap_nr_thps(inode->i_mapping))
+			*left += text_split_mapping(inode->i_mapping);
+		iput(held);
+		held = inode;
+		cond_resched();
+
+		spin_lock(&sb->s_inode_list_lock);
+	}
+	spin_unlock(&sb->s_inode_list_lock);
+	iput(held);
+}
+
+/* Pinned folios (by O_DIRECT writes from text, say) do not split: -EBUSY. */
+static int text_drain(void)
+{
+	unsigned long left = 0;
+	int round;
+
+	for (round = 0; round < TEXT_DRAIN_ROUNDS; round++) {
+		left = 0;
+		lru_add_drain_all();
+		iterate_supers(text_split_sb, &left);
+		if (!left)
+			return 0;
+		schedule_timeout_uninterruptible(HZ / 10);
+	}
+	pr_info("text: %lu huge folios are in use and stay\n", left);
+	return -EBUSY;
+}
+
+QUIRE_UINT_KNOB(placement, quire_text_placement, 0, 1);
+QUIRE_UINT_KNOB(delay_ms, text_delay_ms, 0, 60000);
+QUIRE_UINT_KNOB(min_resident_pages, text_min_resident, 1, HPAGE_PMD_NR);
+QUIRE_UINT_KNOB(max_permil, text_max_permil, 0, 1000);
+QUIRE_UINT_KNOB(backoff_ms, text_backoff_ms, 0, 600000);
+QUIRE_UINT_KNOB(blocks_per_second, text_blocks_per_s, 1, 100000);
+
+static const struct attribute * const text_knobs[] = {
+	&placement_knob.attr.attr,
+	&delay_ms_knob.attr.attr,
+	&min_resident_pages_knob.attr.attr,
+	&max_permil_knob.attr.attr,
+	&backoff_ms_knob.attr.attr,
+	&blocks_per_second_knob.attr.attr,
+	NULL
+};
+
+static const char * const text_counter_names[] = {
+	[TEXT_QUEUED] = "queued",
+	[TEXT_SKIPPED_HUGE] = "skipped_huge",
+	[TEXT_SKIPPED_POLICY] = "skipped_policy",
+	[TEXT_SKIPPED_FILE] = "skipped_file",
+	[TEXT_SKIPPED_SMALL] = "skipped_small",
+	[TEXT_SKIPPED_UNALIGNED] = "skipped_unaligned",
+	[TEXT_SKIPPED_BACKOFF] = "skipped_backoff",
+	[TEXT_SKIPPED_QUEUE_FULL] = "skipped_queue_full",
+	[TEXT_COLLAPSED_BLOCKS] = "collapsed_blocks",
+	[TEXT_FALLBACK_WRITER] = "fallback_writer",
+	[TEXT_FALLBACK_DIRTY] = "fallback_dirty",
+	[TEXT_FALLBACK_COLD] = "fallback_cold",
+	[TEXT_FALLBACK_NOMEM] = "fallback_nomem",
+	[TEXT_FALLBACK_LIMIT] = "fallback_limit",
+	[TEXT_FALLBACK_SHARE] = "fallback_share",
+	[TEXT_FALLBACK_BUSY] = "fallback_busy",
+	[TEXT_FALLBACK_TRUNCATED] = "fallback_truncated",
+	[TEXT_FORGOTTEN] = "forgotten",
+	[TEXT_DROPPED_WRITER] = "dropped_writer",
+	[TEXT_DRAINED_BLOCKS] = "drained_blocks",
+	[TEXT_PLACED_PROGRAM] = "placed_program",
+	[TEXT_PLACED_MAP] = "placed_map",
+	[TEXT_PLACE_SMALL] = "place_small",
+	[TEXT_PLACE_ALIGN] = "place_align",
+	[TEXT_PLACE_MAP_SMALL] = "place_map_small",
+	[TEXT_NR_COUNTERS] = NULL
+};
+
+static struct quire_feature text_feature = {
+	.name = "text",
+	.key = &quire_text_key,
+	.start = text_start,
+	.stop = text_stop,
+	.drain = text_drain,
+	.knobs = text_knobs,
+	.counter_names = text_counter_names,
+	.counters = (unsigned long __percpu *)quire_text_counts,
+};
+
+static int __init text_init(void)
+{
+	text_wq = alloc_workqueue("quire_text", WQ_UNBOUND | WQ_FREEZABLE, 1);
+	if (!text_wq)
+		return -ENOMEM;
+	return quire_register(&text_feature);
+}
+late_initcall(text_init);

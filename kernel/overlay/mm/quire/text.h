@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What text.c and text_place.c share. */
+#ifndef _MM_QUIRE_TEXT_H
+#define _MM_QUIRE_TEXT_H
+
+#include <linux/percpu.h>
+
+/* In the order of text_counter_names. */
+enum text_counter {
+	TEXT_QUEUED,			/* a file was queued, or found queued */
+	TEXT_SKIPPED_HUGE,		/* all blocks were huge already */
+	TEXT_SKIPPED_POLICY,		/* THP is off: for all, the process or the mapping */
+	TEXT_SKIPPED_FILE,		/* not a regular file of the page cache, or DAX */
+	TEXT_SKIPPED_SMALL,		/* no whole block in the mapping */
+	TEXT_SKIPPED_UNALIGNED,		/* address and offset are not congruent */
+	TEXT_SKIPPED_BACKOFF,		/* memory was short a while ago */
+	TEXT_SKIPPED_QUEUE_FULL,
+	TEXT_COLLAPSED_BLOCKS,
+	TEXT_FALLBACK_WRITER,		/* open for writing; counted by file */
+	TEXT_FALLBACK_DIRTY,		/* was not written back in time; by file */
+	TEXT_FALLBACK_COLD,		/* too few pages resident; by block, as below */
+	TEXT_FALLBACK_NOMEM,
+	TEXT_FALLBACK_LIMIT,		/* the memcg's or khugepaged's */
+	TEXT_FALLBACK_SHARE,		/* huge file pages have their share of memory */
+	TEXT_FALLBACK_BUSY,		/* pages locked, pinned or isolated by others */
+	TEXT_FALLBACK_TRUNCATED,	/* the file ends before the block does */
+	TEXT_FORGOTTEN,			/* files dropped from the queue: umount, switched off */
+	TEXT_DROPPED_WRITER,		/* a writer or truncation emptied a page cache */
+	TEXT_DRAINED_BLOCKS,		/* split by enabled=2 */
+	TEXT_PLACED_PROGRAM,
+	TEXT_PLACED_MAP,
+	TEXT_PLACE_SMALL,		/* program without a whole block of text */
+	TEXT_PLACE_ALIGN,		/* the program's own alignment forbids it */
+	TEXT_PLACE_MAP_SMALL,		/* mapping without a whole block */
+	TEXT_NR_COUNTERS,
+};
+
+DECLARE_PER_CPU(unsigned long [TEXT_NR_COUNTERS], quire_text_counts);
+
+static inline void text_count(enum text_counter which, unsigned long nr)
+{
+	this_cpu_add(quire_text_counts[which], nr);
+}
+
+extern unsigned int quire_text_placement;
+
+#endif /* _MM_QUIRE_TEXT_H */

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Placement of program text: addresses at which a PMD can map it.
+ *
+ * A PMD maps a block of the page cache where address and file offset are equal
+ * modulo PMD_SIZE. Programs are linked for 4 KiB pages and position-independent
+ * ones start at a random page, so theirs hardly ever are. A program or mapping
+ * that holds a whole file block of text is moved down to the next address that
+ * is congruent; all others stay where Linux puts them. The price is nine of the
+ * address's random bits, so programs that gain privileges are left alone.
+ *
+ * Locking: none; the functions only look at what they are given. There is
+ * nothing to undo: a placed program stays where it is until it ends.
+ */
+#include <linux/elf.h>
+#include <linux/fs.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/mman.h>
+#include <linux/quire_text.h>
+
+#include "text.h"
+
+unsigned int quire_text_placement = 1;
+
+static bool text_placement_on(void)
+{
+	return READ_ONCE(quire_text_placement) && hugepage_global_enabled() &&
+		!thp_disabled_by_hw();
+}
+
+static bool holds_block(loff_t offset, unsigned long len)
+{
+	loff_t end = offset + len;
+
+	return end > offset && round_up(offset, PMD_SIZE) + PMD_SIZE <= end;
+}
+
+/* The first segment of read-only text that holds a whole file block. */
+static const struct elf64_phdr *text_segment(const struct elf64_phdr *phdrs, int nr)
+{
+	int i;
+
+	for (i = 0; i < nr; i++) {
+		const struct elf64_phdr *p = &phdrs[i];
+
+		if (p->p_type == PT_LOAD && (p->p_flags & (PF_X | PF_W)) == PF_X &&
+		    (loff_t)p->p_offset >= 0 && holds_block(p->p_offset, p->p_filesz))
+			return p;
+	}
+	return NULL;
+}
+
+/*
+ * The program may be moved by any multiple of the alignment that its headers
+ * ask for. That reaches congruence only where the distance between its text's
+ * address and offset is such a multiple, and the first segment's address too,
+ * for the loader aligns that one.
+ */
+static bool text_can_shift(const struct elf64_phdr *phdrs, int nr,
+			   const struct elf64_phdr *text)
+{
+	unsigned long align = PAGE_SIZE, first = 0;
+	bool found = false;
+	int i;
+
+	for (i = 0; i < nr; i++) {
+		if (phdrs[i].p_type != PT_LOAD)
+			continue;
+		if (!found)
+			first = PAGE_ALIGN_DOWN(phdrs[i].p_vaddr);
+		found = true;
+		if (is_power_of_2(phdrs[i].p_align))
+			align = max_t(unsigned long, align, phdrs[i].p_align);
+	}
+	return align <= PMD_SIZE && IS_ALIGNED(first, align) &&
+		IS_ALIGNED(text->p_vaddr - text->p_offset, align);
+}
+
+unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
+				     unsigned long alignment)
+{
+	const struct elf64_phdr *text;
+
+	if (!text_placement_on())
+		return alignment;
+	text = text_segment(phdrs, nr);
+	if (!text) {
+		text_count(TEXT_PLACE_SMALL, 1);
+		return alignment;
+	}
+	if (!text_can_shift(phdrs, nr, text)) {
+		text_count(TEXT_PLACE_ALIGN, 1);
+		return alignment;
+	}
+	text_count(TEXT_PLACED_PROGRAM, 1);
+	return PMD_SIZE;
+}
+
+unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
+				 unsigned long load_bias)
+{
+	const struct elf64_phdr *text;
+	unsigned long shift;
+
+	text = text_segment(phdrs, nr);
+	if (!text || !text_can_shift(phdrs, nr, text))
+		return 0;
+	shift = (load_bias + text->p_vaddr - text->p_offset) & ~PMD_MASK;
+	return shift < load_bias ? shift : 0;
+}
+
+/*
+ * A library is mapped as a whole from its first byte, read-only, and its
+ * segments are then mapped over that by MAP_FIXED: so the first mapping must be
+ * placed although it is not executable.
+ */
+bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgoff,
+			unsigned long flags, vm_flags_t vm_flags)
+{
+	bool library = !pgoff && (flags & MAP_TYPE) == MAP_PRIVATE;
+
+	if ((vm_flags & VM_WRITE) || !((vm_flags & VM_EXEC) || library))
+		return false;
+	if (!S_ISREG(file_inode(file)->i_mode) || !text_placement_on())
+		return false;
+	if (!holds_block((loff_t)pgoff << PAGE_SHIFT, len)) {
+		text_count(TEXT_PLACE_MAP_SMALL, 1);
+		return false;
+	}
+	text_count(TEXT_PLACED_MAP, 1);
+	return true;
+}

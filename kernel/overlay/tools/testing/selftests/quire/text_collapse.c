@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The text feature: collapse of program text, and all that takes it apart again.
+ * Needs root, ext4 on a loop device, and quire=text (or on).
+ */
+#define _GNU_SOURCE
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+
+#include "kselftest_harness.h"
+#include "text_program.h"
+
+#define IMAGE	"/tmp/text_collapse.img"
+#define FOLDER	"/tmp/text_collapse"
+#define PROGRAM	FOLDER "/program"
+
+/* Three whole blocks of text; as a mapping of all the file it has four. */
+static const struct layout three_blocks = { .pages = 2049, .offset = PAGE, .fixed = true };
+#define FILE_SIZE	(2050 * PAGE)
+#define BLOCK_KB	((long)(BLOCK / 1024))
+
+FIXTURE(text) {
+	struct program p;
+};
+
+FIXTURE_SETUP(text)
+{
+	if (access(FEATURE "enabled", W_OK))
+		SKIP(return, "the kernel has no text feature");
+	/* Off and on again, so that nothing of an earlier case is queued. */
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, defaults());
+	ASSERT_EQ(0, make_program(PROGRAM, &three_blocks));
+}
+
+FIXTURE_TEARDOWN(text)
+{
+	defaults();
+	unlink(PROGRAM);
+}
+
+/* Compare memory of the text with what was written to the file. */
+static bool text_is_right(const unsigned char *text, unsigned long first, unsigned long last)
+{
+	static unsigned char page[PAGE];
+
+	for (; first < last; first++) {
+		text_page(page, first, three_blocks.pages);
+		if (memcmp(page, text + first * PAGE, PAGE))
+			return false;
+	}
+	return true;
+}
+
+static unsigned char *map_file(const char *path, size_t len)
+{
+	int fd = open(path, O_RDONLY);
+	void *map = mmap(NULL, len, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+
+	close(fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+static void read_pages(const volatile unsigned char *map, size_t len)
+{
+	for (size_t at = 0; at < len; at += PAGE)
+		(void)map[at];
+}
+
+/* Map the program's file as a library is mapped, until its blocks are huge. */
+static unsigned char *map_huge(size_t len)
+{
+	double end = seconds() + LIMIT_S;
+	unsigned char *map;
+
+	do {
+		double round = seconds() + LIMIT_S / 8;
+
+		map = map_file(PROGRAM, len);
+		if (!map)
+			return NULL;
+		do {
+			read_pages(map, len);
+			if (pmd_mapped(0, PROGRAM) == 4 * BLOCK_KB)
+				return map;
+			usleep(20000);
+		} while (seconds() < round);
+		munmap(map, len);
+	} while (seconds() < end);
+	return NULL;
+}
+
+TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 300)
+{
+	long collapsed = stat_of("collapsed_blocks"), skipped, small, huge;
+
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
+	small = stop(&self->p);
+	ASSERT_GT(small, 0);
+
+	ASSERT_EQ(0, set("enabled", "1"));
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_GE(stat_of("collapsed_blocks"), collapsed + 3);
+	ASSERT_GE(stop(&self->p), 0);
+
+	skipped = stat_of("skipped_huge");
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	huge = stop(&self->p);
+	ASSERT_GT(huge, 0);
+	/* 16 pages a fault at most, against 512 in the three blocks. */
+	EXPECT_GE(small - huge, 3 * (long)(BLOCK_PAGES / 16 - 1));
+	EXPECT_GE(stat_of("skipped_huge"), skipped + 1);
+}
+
+TEST_F_TIMEOUT(text, running_programs_change_over, 300)
+{
+	struct program other;
+
+	/* Both map it by PTEs before anything is queued. */
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, start(&other, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&other));
+	ASSERT_EQ(0, set("enabled", "1"));
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	ASSERT_EQ(0, touch(&other));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
+	EXPECT_GE(stop(&other), 0);
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(text, contents_are_the_files, 300)
+{
+	unsigned char *map = map_huge(FILE_SIZE);
+
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, writers_open_drops_it, 300)
+{
+	long dropped = stat_of("dropped_writer");
+	unsigned char *map = map_huge(FILE_SIZE);
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	fd = open(PROGRAM, O_RDWR);
+	ASSERT_GE(fd, 0);
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	EXPECT_EQ(dropped + 1, stat_of("dropped_writer"));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	ASSERT_EQ(7, pwrite(fd, "written", 7, PAGE + 700 * PAGE));
+	EXPECT_EQ(0, memcmp(map + PAGE + 700 * PAGE, "written", 7));
+	EXPECT_TRUE(text_is_right(map + PAGE, 701, three_blocks.pages));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	ASSERT_EQ(0, fsync(fd));
+	close(fd);
+	munmap(map, FILE_SIZE);
+
+	/* And it is collapsed again, with the new contents. */
+	map = map_huge(FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_EQ(0, memcmp(map + PAGE + 700 * PAGE, "written", 7));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, files_with_a_writer_are_left_alone, 300)
+{
+	long refused = stat_of("fallback_writer");
+	unsigned char *map;
+	int fd = open(PROGRAM, O_RDWR);
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(0, set("delay_ms", "0"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	read_pages(map, FILE_SIZE);
+	EXPECT_TRUE(wait_stat("fallback_writer", refused + 1));
+	read_pages(map, FILE_SIZE);
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	close(fd);
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, truncate_drops_it, 300)
+{
+	long dropped = stat_of("dropped_writer");
+	size_t keep = PAGE + 700 * PAGE + 100;
+	unsigned char *map = map_huge(FILE_SIZE), zero[PAGE] = { 0 };
+
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, truncate(PROGRAM, keep));
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	EXPECT_EQ(dropped + 1, stat_of("dropped_writer"));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	EXPECT_EQ(0xc3, map[PAGE + 700 * PAGE]);
+	ASSERT_EQ(0, truncate(PROGRAM, FILE_SIZE));
+	EXPECT_EQ(0, memcmp(map + keep, zero, PAGE - 100));
+	EXPECT_EQ(0, memcmp(map + PAGE + 800 * PAGE, zero, PAGE));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, hole_punch_is_seen, 300)
+{
+	unsigned char *map = map_huge(FILE_SIZE), zero[PAGE] = { 0 };
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	fd = open(PROGRAM, O_RDWR);
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			       PAGE + 600 * PAGE, 2 * PAGE));
+	close(fd);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 600));
+	EXPECT_EQ(0, memcmp(map + PAGE + 600 * PAGE, zero, PAGE));
+	EXPECT_EQ(0, memcmp(map + PAGE + 601 * PAGE, zero, PAGE));
+	EXPECT_TRUE(text_is_right(map + PAGE, 602, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, private_writes_stay_private, 300)
+{
+	unsigned char *map = map_huge(FILE_SIZE), byte;
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, mprotect(map + PAGE + 600 * PAGE, PAGE, PROT_READ | PROT_WRITE));
+	memcpy(map + PAGE + 600 * PAGE, "private", 7);
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 600));
+	EXPECT_TRUE(text_is_right(map + PAGE, 601, three_blocks.pages));
+	fd = open(PROGRAM, O_RDONLY);
+	ASSERT_EQ(1, pread(fd, &byte, 1, PAGE + 600 * PAGE));
+	EXPECT_EQ(0xc3, byte);
+	close(fd);
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, breakpoint_splits_one_block, 300)
+{
+	unsigned long at = 0x400000 + PAGE + 700 * PAGE;
+	struct user_regs_struct regs;
+	struct program other;
+	unsigned char byte = 0;
+	int status, fd;
+	long word;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	ASSERT_EQ(0, start(&other, PROGRAM, NULL));
+	ASSERT_EQ(0, ptrace(PTRACE_ATTACH, self->p.pid, NULL, NULL));
+	ASSERT_EQ(self->p.pid, waitpid(self->p.pid, &status, 0));
+	word = ptrace(PTRACE_PEEKTEXT, self->p.pid, at, NULL);
+	EXPECT_EQ(0xc3, word & 0xff);
+	ASSERT_EQ(0, ptrace(PTRACE_POKETEXT, self->p.pid, at, (word & ~0xffL) | 0xcc));
+	ASSERT_EQ(0, ptrace(PTRACE_CONT, self->p.pid, NULL, NULL));
+
+	ASSERT_EQ(1, write(self->p.in, &byte, 1));
+	ASSERT_EQ(self->p.pid, waitpid(self->p.pid, &status, 0));
+	ASSERT_TRUE(WIFSTOPPED(status));
+	EXPECT_EQ(SIGTRAP, WSTOPSIG(status));
+	ASSERT_EQ(0, ptrace(PTRACE_GETREGS, self->p.pid, NULL, &regs));
+	EXPECT_EQ(at + 1, regs.rip);
+	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+
+	/* Nobody else sees it. */
+	EXPECT_EQ(0, touch(&other));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
+	fd = open(PROGRAM, O_RDONLY);
+	ASSERT_EQ(1, pread(fd, &byte, 1, 701 * PAGE));
+	EXPECT_EQ(0xc3, byte);
+	close(fd);
+
+	ASSERT_EQ(0, ptrace(PTRACE_POKETEXT, self->p.pid, at, word));
+	regs.rip = at;
+	ASSERT_EQ(0, ptrace(PTRACE_SETREGS, self->p.pid, NULL, &regs));
+	ASSERT_EQ(0, ptrace(PTRACE_DETACH, self->p.pid, NULL, NULL));
+	ASSERT_EQ(1, read(self->p.out, &byte, 1));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_GE(stop(&other), 0);
+}
+
+TEST_F_TIMEOUT(text, switching_off_leaves_and_draining_splits, 300)
+{
+	long drained = stat_of("drained_blocks");
+	char state[32];
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	ASSERT_EQ(0, set("enabled", "0"));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	ASSERT_EQ(0, set("enabled", "2"));
+	EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_GE(stat_of("drained_blocks"), drained + 3);
+	EXPECT_EQ(0, get_string("state", state, sizeof(state)));
+	EXPECT_STREQ("off", state);
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(text, off_queues_nothing, 300)
+{
+	long queued;
+
+	ASSERT_EQ(0, set("enabled", "0"));
+	queued = stat_of("queued");
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+static void disable_thp(void)
+{
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+}
+
+TEST_F_TIMEOUT(text, processes_may_opt_out, 300)
+{
+	long queued = stat_of("queued"), skipped = stat_of("skipped_policy");
+
+	ASSERT_EQ(0, start(&self->p, PROGRAM, disable_thp));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(skipped + 1, stat_of("skipped_policy"));
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_GE(stop(&self->p), 0);
+
+	/* What others had collapsed is mapped by PTEs there. */
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_GE(stop(&self->p), 0);
+	ASSERT_EQ(0, start(&self->p, PROGRAM, disable_thp));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(text, small_text_is_not_queued, 300)
+{
+	struct layout small = { .pages = 600, .offset = PAGE, .fixed = true };
+	long queued = stat_of("queued"), skipped = stat_of("skipped_small");
+
+	ASSERT_EQ(0, text_blocks(&small));
+	ASSERT_EQ(0, make_program(PROGRAM, &small));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_GE(stat_of("skipped_small"), skipped + 1);
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(text, incongruent_text_is_not_queued, 300)
+{
+	struct layout odd = { .pages = 2049, .offset = PAGE, .address = 2 * PAGE, .fixed = true };
+	long queued = stat_of("queued"), skipped = stat_of("skipped_unaligned");
+
+	ASSERT_EQ(0, make_program(PROGRAM, &odd));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_EQ(skipped + 1, stat_of("skipped_unaligned"));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(text, cold_blocks_stay_small, 300)
+{
+	long cold = stat_of("fallback_cold"), collapsed = stat_of("collapsed_blocks");
+	int fd = open(PROGRAM, O_RDONLY);
+	volatile unsigned char *map;
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(0, set("delay_ms", "0"));
+	ASSERT_EQ(0, set("min_resident_pages", "512"));
+	map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	ASSERT_NE(MAP_FAILED, map);
+	ASSERT_EQ(0, madvise((void *)map, FILE_SIZE, MADV_RANDOM));
+	(void)map[BLOCK];
+	EXPECT_TRUE(wait_stat("fallback_cold", cold + 4));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	munmap((void *)map, FILE_SIZE);
+	close(fd);
+}
+
+TEST_F_TIMEOUT(text, share_of_memory_is_limited, 300)
+{
+	long share = stat_of("fallback_share"), collapsed = stat_of("collapsed_blocks");
+
+	ASSERT_EQ(0, set("max_permil", "0"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_TRUE(wait_stat("fallback_share", share + 1));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(text, truncated_file_is_left_alone, 300)
+{
+	long shorter = stat_of("fallback_truncated");
+	unsigned char *map;
+
+	ASSERT_EQ(0, truncate(PROGRAM, BLOCK + 5 * PAGE));
+	ASSERT_EQ(0, set("delay_ms", "0"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(wait_stat("fallback_truncated", shorter + 1));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(text, queued_files_do_not_hold_up_umount, 300)
+{
+	const char *folder = "/tmp/text_collapse_2", *image = "/tmp/text_collapse_2.img";
+	const char *path = "/tmp/text_collapse_2/program";
+	long forgotten = stat_of("forgotten"), queued;
+
+	ASSERT_EQ(0, make_fs(image, folder, 48));
+	EXPECT_EQ(0, make_program(path, &three_blocks));
+	EXPECT_EQ(0, set("delay_ms", "60000"));
+	queued = stat_of("queued");
+	EXPECT_EQ(0, start(&self->p, path, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(-1, umount2(folder, 0));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(queued + 1, stat_of("queued"));
+	EXPECT_EQ(0, umount2(folder, 0));
+	EXPECT_EQ(forgotten + 1, stat_of("forgotten"));
+	remove_fs(image, folder);
+}
+
+TEST_F_TIMEOUT(text, switching_off_forgets_the_queue, 300)
+{
+	long forgotten = stat_of("forgotten");
+
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	ASSERT_EQ(0, set("enabled", "0"));
+	EXPECT_EQ(forgotten + 1, stat_of("forgotten"));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+static int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY), ret;
+
+	if (fd < 0)
+		return -1;
+	ret = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -1;
+	close(fd);
+	return ret;
+}
+
+#define CGROUP "/sys/fs/cgroup/text_collapse"
+
+static void join_cgroup(void)
+{
+	if (write_file(CGROUP "/cgroup.procs", "0"))
+		_exit(1);
+}
+
+static long cgroup_file_thp(void)
+{
+	char line[256];
+	long value = -1;
+	FILE *f = fopen(CGROUP "/memory.stat", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		sscanf(line, "file_thp %ld", &value);
+	if (f)
+		fclose(f);
+	return value;
+}
+
+TEST_F_TIMEOUT(text, memory_is_charged_where_its_pages_were, 300)
+{
+	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	if (mkdir(CGROUP, 0755) || access(CGROUP "/memory.stat", R_OK))
+		SKIP(return, "no memory controller");
+	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, join_cgroup));
+	EXPECT_EQ(3 * (long)BLOCK, cgroup_file_thp());
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(0, rmdir(CGROUP));
+}
+
+TEST_F_TIMEOUT(text, wrong_values_change_nothing, 300)
+{
+	static const struct {
+		const char *knob, *too_small, *too_large;
+	} knobs[] = {
+		{ "enabled", "-1", "3" }, { "placement", "-1", "2" },
+		{ "delay_ms", "-1", "60001" }, { "min_resident_pages", "0", "513" },
+		{ "max_permil", "-1", "1001" }, { "backoff_ms", "-1", "600001" },
+		{ "blocks_per_second", "0", "100001" },
+	};
+	static const char * const words[] = { "", "x", "1x", "0x10", "99999999999999999999" };
+	unsigned int i, j;
+
+	for (i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++) {
+		long before = get(knobs[i].knob);
+
+		EXPECT_EQ(EINVAL, set(knobs[i].knob, knobs[i].too_small));
+		EXPECT_EQ(EINVAL, set(knobs[i].knob, knobs[i].too_large));
+		for (j = 1; j < sizeof(words) / sizeof(words[0]); j++)
+			EXPECT_EQ(EINVAL, set(knobs[i].knob, words[j])) TH_LOG("%s", knobs[i].knob);
+		EXPECT_EQ(before, get(knobs[i].knob));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int ret;
+
+	if (!access(FEATURE "enabled", W_OK) && make_fs(IMAGE, FOLDER, 64)) {
+		printf("1..0 # SKIP cannot mount ext4 on a loop device\n");
+		return KSFT_SKIP;
+	}
+	ret = test_harness_run(argc, argv);
+	remove_fs(IMAGE, FOLDER);
+	return ret;
+}
