@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Pre-zeroed free pages: the hooks of the page allocator and of its users.
+ *
+ * PG_zeroed on the head of a free block says that every byte of the block is
+ * zero. It is valid in three places only: on a buddy list (under zone->lock),
+ * on a pcp list (under the pcp lock), and on the way from either to
+ * post_alloc_hook(), which consumes it. Whatever else takes a block off a free
+ * list loses the mark: losing it costs one clear, keeping it would hand one
+ * user's data to another.
+ *
+ * Two keys. quire_prezero_key says whether to zero more pages; when it is off
+ * marked pages may still be about, so all that maintains and consumes the mark
+ * tests quire_prezero_marks_key, which is on from the first start until a drain
+ * has shown that no mark is left.
+ */
+#ifndef _LINUX_QUIRE_PREZERO_H
+#define _LINUX_QUIRE_PREZERO_H
+
+#include <linux/jump_label.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/page-flags.h>
+
+#ifdef CONFIG_QUIRE_PREZERO
+
+/*
+ * The bit is one that only pages in use have, as PG_reported's is; the free path
+ * clears all such bits before a page reaches a list, so that a stale one cannot
+ * be taken for a mark. It is named here and not in page-flags.h, which every
+ * file includes, because only the allocator may use it.
+ */
+#define PG_zeroed		PG_owner_2
+
+static inline bool PageZeroed(const struct page *page)
+{
+	return test_bit(PG_zeroed, &page->flags);
+}
+
+static inline void __SetPageZeroed(struct page *page)
+{
+	__set_bit(PG_zeroed, &page->flags);
+}
+
+static inline void __ClearPageZeroed(struct page *page)
+{
+	__clear_bit(PG_zeroed, &page->flags);
+}
+
+DECLARE_STATIC_KEY_FALSE(quire_prezero_key);
+DECLARE_STATIC_KEY_FALSE(quire_prezero_marks_key);
+
+/* What may be set on a page that comes from a free list. */
+#define QUIRE_PREZERO_FLAG	(1UL << PG_zeroed)
+
+void __quire_prezero_unmark(struct page *page, unsigned int order);
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
+			   unsigned int own_order, bool own, bool zeroed);
+void __quire_prezero_split(struct page *page, unsigned int low,
+			   unsigned int high, int mt);
+bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
+bool __quire_prezero_has_huge(struct zone *zone);
+bool __quire_prezero_has(struct zone *zone);
+
+static inline bool quire_prezero_marks(void)
+{
+	return static_branch_unlikely(&quire_prezero_marks_key);
+}
+
+/**
+ * quire_prezero_unmark - a block leaves its buddy list
+ * @page: its head
+ * @order: its order
+ *
+ * Under zone->lock. Returns whether it was marked; the mark is gone.
+ */
+static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
+{
+	if (!quire_prezero_marks() || !PageZeroed(page))
+		return false;
+	__quire_prezero_unmark(page, order);
+	return true;
+}
+
+/**
+ * quire_prezero_freed - a block was put on a buddy list, maybe merged
+ * @page: its head
+ * @order: its order
+ * @mt: its list
+ * @own_order: the order at which it was freed
+ * @own: was it known to be zero when it was freed
+ * @zeroed: are it and all buddies that it merged with known to be zero
+ *
+ * Under zone->lock.
+ */
+static inline void quire_prezero_freed(struct page *page, unsigned int order,
+				       int mt, unsigned int own_order, bool own,
+				       bool zeroed)
+{
+	if (quire_prezero_marks() && (own || zeroed))
+		__quire_prezero_freed(page, order, mt, own_order, own, zeroed);
+}
+
+/**
+ * quire_prezero_split - a block was taken for an allocation and expanded
+ * @page: its head, which is the part that is allocated
+ * @low: order of that part
+ * @high: order that the block had
+ * @mt: the list of the remainders
+ * @zeroed: was it marked
+ *
+ * Under zone->lock. Marks the remainders, and the allocated part, for
+ * quire_prezero_take() to consume.
+ */
+static inline void quire_prezero_split(struct page *page, unsigned int low,
+				       unsigned int high, int mt, bool zeroed)
+{
+	if (zeroed)
+		__quire_prezero_split(page, low, high, mt);
+}
+
+/**
+ * quire_prezero_take_pcp - a page leaves its pcp list for the buddy lists
+ * @page: which
+ *
+ * Under the pcp lock. Returns whether it was marked; the mark is gone.
+ */
+static inline bool quire_prezero_take_pcp(struct page *page)
+{
+	if (!quire_prezero_marks() || !PageZeroed(page))
+		return false;
+	__ClearPageZeroed(page);
+	return true;
+}
+
+/**
+ * quire_prezero_pcp_pick - choose a page of a pcp list
+ * @list: the list, not empty
+ * @want: does the request want zeroed memory
+ *
+ * Under the pcp lock. Freed pages come to the head, where they are hot, and
+ * zeroed ones to the tail: looking at both ends finds the right sort mostly.
+ */
+static inline struct page *quire_prezero_pcp_pick(struct list_head *list, bool want)
+{
+	struct page *page = list_first_entry(list, struct page, pcp_list);
+
+	if (quire_prezero_marks() && !!PageZeroed(page) != want) {
+		struct page *last = list_last_entry(list, struct page, pcp_list);
+
+		if (!!PageZeroed(last) == want)
+			return last;
+	}
+	return page;
+}
+
+/**
+ * quire_prezero_wanted - should a request look for zeroed memory
+ * @gfp: its flags
+ */
+static inline bool quire_prezero_wanted(gfp_t gfp)
+{
+	return quire_prezero_marks() && want_init_on_alloc(gfp);
+}
+
+/**
+ * quire_prezero_pass_pcp - is the zone's pool better than the pcp list
+ * @zone: which
+ * @order: of the request
+ * @want: does the request want zeroed memory
+ *
+ * Clearing a hot page of the pcp list is cheap; clearing 2 MB is not, and a
+ * freed huge page would be reused for ever while the pool is idle.
+ */
+static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order, bool want)
+{
+	return quire_prezero_marks() && want && order >= pageblock_order &&
+	       __quire_prezero_has_huge(zone);
+}
+
+/**
+ * quire_prezero_has - are there zeroed blocks to look for
+ * @zone: which
+ *
+ * Under zone->lock.
+ */
+static inline bool quire_prezero_has(struct zone *zone)
+{
+	return quire_prezero_marks() && __quire_prezero_has(zone);
+}
+
+/**
+ * quire_prezero_candidate - a zeroed block of a buddy list
+ * @area: the free area of its order
+ * @mt: the list
+ *
+ * Under zone->lock. Zeroed blocks are put at the tail, but compaction turns
+ * lists over, so both ends are looked at. NULL if neither is zeroed.
+ */
+static inline struct page *quire_prezero_candidate(struct free_area *area, int mt)
+{
+	struct list_head *list = &area->free_list[mt];
+	struct page *page;
+
+	if (list_empty(list))
+		return NULL;
+	page = list_last_entry(list, struct page, buddy_list);
+	if (PageZeroed(page))
+		return page;
+	page = list_first_entry(list, struct page, buddy_list);
+	return PageZeroed(page) ? page : NULL;
+}
+
+/**
+ * quire_prezero_take - an allocation consumes the mark
+ * @page: head of what was allocated
+ * @order: its order
+ * @init: must it be cleared
+ *
+ * Any context, no lock. Returns true if it must be cleared but is zero already.
+ */
+static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)
+{
+	return quire_prezero_marks() && __quire_prezero_take(page, order, init);
+}
+
+/**
+ * quire_prezero_gfp - what a fault that needs a large zeroed folio adds to gfp
+ *
+ * Ask once and keep the answer: the key may change at any time, and
+ * quire_prezero_cleared() tells from the flags whether to clear the folio.
+ */
+static inline gfp_t quire_prezero_gfp(void)
+{
+	return static_branch_unlikely(&quire_prezero_key) ? __GFP_ZERO : 0;
+}
+
+/**
+ * quire_prezero_cleared - has the allocator cleared the folio
+ * @gfp: flags that it was allocated with
+ */
+static inline bool quire_prezero_cleared(gfp_t gfp)
+{
+	return gfp & __GFP_ZERO;
+}
+
+#else /* !CONFIG_QUIRE_PREZERO */
+
+#define QUIRE_PREZERO_FLAG	0UL
+
+static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
+{
+	return false;
+}
+
+static inline void quire_prezero_freed(struct page *page, unsigned int order,
+				       int mt, unsigned int own_order, bool own,
+				       bool zeroed)
+{
+}
+
+static inline void quire_prezero_split(struct page *page, unsigned int low,
+				       unsigned int high, int mt, bool zeroed)
+{
+}
+
+static inline bool quire_prezero_take_pcp(struct page *page)
+{
+	return false;
+}
+
+#define quire_prezero_pcp_pick(list, want) \
+	list_first_entry(list, struct page, pcp_list)
+
+static inline bool quire_prezero_wanted(gfp_t gfp)
+{
+	return false;
+}
+
+static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order, bool want)
+{
+	return false;
+}
+
+static inline bool quire_prezero_has(struct zone *zone)
+{
+	return false;
+}
+
+static inline struct page *quire_prezero_candidate(struct free_area *area, int mt)
+{
+	return NULL;
+}
+
+static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)
+{
+	return false;
+}
+
+static inline gfp_t quire_prezero_gfp(void)
+{
+	return 0;
+}
+
+static inline bool quire_prezero_cleared(gfp_t gfp)
+{
+	return false;
+}
+
+#endif /* CONFIG_QUIRE_PREZERO */
+
+#endif /* _LINUX_QUIRE_PREZERO_H */

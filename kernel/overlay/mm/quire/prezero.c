@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pre-zeroed free pages: the marks, their accounting and their removal.
+ *
+ * The idea of a daemon that zeroes free memory ahead of the faults that need
+ * it, and the names scrub_start, scrub_stop and scrub_load, are from the
+ * prezeroing work of 2004 and 2005. It kept two sets of free lists; here there
+ * is one, and a flag: see include/linux/quire_prezero.h for where it is valid.
+ *
+ * Locking: a mark on a buddy list and struct prezero_zone are under zone->lock,
+ * a mark on a pcp list is under the pcp lock. PG_zeroed is set and cleared with
+ * non-atomic operations, as PG_reported is.
+ *
+ * Lifetime: prezero_zones is made at boot and stays. quire_prezero_marks_key is
+ * enabled by the first start and disabled by a drain, after every list has been
+ * stripped and every allocation that took a page before that has finished.
+ *
+ * Undo: a mark is only a hint, so a drain clears all of them and touches no
+ * page's contents.
+ *
+ * Accounting: a page whose mark is removed is lost, until it is marked again or
+ * handed out. So lost_pages needs no hook where marks get lost: what compaction,
+ * isolation, memory failure, hotplug and merging take is found by subtraction.
+ */
+#define pr_fmt(fmt) "quire: prezero: " fmt
+
+#include <linux/kasan.h>
+#include <linux/quire_prezero.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "../internal.h"
+#include "prezero.h"
+
+#define STRIP_BATCH	1024
+
+DEFINE_STATIC_KEY_FALSE(quire_prezero_key);
+DEFINE_STATIC_KEY_FALSE(quire_prezero_marks_key);
+
+DEFINE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
+
+unsigned int prezero_verify __read_mostly;
+
+static struct prezero_zone *prezero_zones __ro_after_init;
+
+static inline void count(enum prezero_counter counter, long delta)
+{
+	this_cpu_add(prezero_counts[counter], delta);
+}
+
+/**
+ * prezero_zone - what a zone holds
+ * @zone: which
+ *
+ * Any context; see struct prezero_zone for its lock.
+ */
+struct prezero_zone *prezero_zone(struct zone *zone)
+{
+	return &prezero_zones[zone_to_nid(zone) * MAX_NR_ZONES + zone_idx(zone)];
+}
+
+static void account(struct page *page, unsigned int order, int sign)
+{
+	struct zone *zone = page_zone(page);
+	struct prezero_zone *z = prezero_zone(zone);
+
+	lockdep_assert_held(&zone->lock);
+	z->pages += sign * (1L << order);
+	if (order >= pageblock_order)
+		z->huge += sign;
+	count(PREZERO_ZEROED_PAGES, sign * (1L << order));
+}
+
+static void mark(struct page *page, unsigned int order, int mt)
+{
+	__SetPageZeroed(page);
+	list_move_tail(&page->buddy_list,
+		       &page_zone(page)->free_area[order].free_list[mt]);
+	account(page, order, 1);
+}
+
+void __quire_prezero_unmark(struct page *page, unsigned int order)
+{
+	__ClearPageZeroed(page);
+	account(page, order, -1);
+	count(PREZERO_LOST_PAGES, 1L << order);
+}
+
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
+			   unsigned int own_order, bool own, bool zeroed)
+{
+	if (zeroed) {
+		mark(page, order, mt);
+		count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
+	} else if (own) {
+		count(PREZERO_LOST_PAGES, 1L << own_order);
+	}
+}
+
+void __quire_prezero_split(struct page *page, unsigned int low,
+			   unsigned int high, int mt)
+{
+	unsigned int order;
+
+	for (order = low; order < high; order++) {
+		struct page *rest = page + (1UL << order);
+
+		if (WARN_ON_ONCE(!PageBuddy(rest)))
+			continue;
+		mark(rest, order, mt);
+		count(PREZERO_LOST_PAGES, -(1L << order));
+	}
+	__SetPageZeroed(page);
+	count(PREZERO_LOST_PAGES, -(1L << low));
+}
+
+/**
+ * prezero_mark - a scrubbed block was put back on its list
+ * @page: its head, on a buddy list
+ * @order: its order
+ *
+ * Under zone->lock, in the same hold in which it was put back.
+ */
+void prezero_mark(struct page *page, unsigned int order)
+{
+	mark(page, order, get_pageblock_migratetype(page));
+	count(PREZERO_SCRUBBED_PAGES, 1L << order);
+}
+
+bool __quire_prezero_has(struct zone *zone)
+{
+	return prezero_zone(zone)->pages;
+}
+
+bool __quire_prezero_has_huge(struct zone *zone)
+{
+	return READ_ONCE(prezero_zone(zone)->huge);
+}
+
+/**
+ * prezero_is_zero - are all bytes zero
+ * @start: aligned to a word
+ * @len: a multiple of a word
+ *
+ * Not instrumented: free memory is off limits for KASAN's checks.
+ */
+__no_sanitize_address noinline
+bool prezero_is_zero(const void *start, size_t len)
+{
+	const unsigned long *word = start;
+	const unsigned long *end = start + len;
+
+	for (; word < end; word++)
+		if (*word)
+			return false;
+	return true;
+}
+
+/* The three classes of requests: base pages, larger ones, and huge pages. */
+static unsigned int class_of(unsigned int order)
+{
+	return !order ? 0 : order < pageblock_order ? 1 : 2;
+}
+
+bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
+{
+	if (!PageZeroed(page)) {
+		if (init)
+			count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+		return false;
+	}
+	__ClearPageZeroed(page);
+	if (!init) {
+		count(PREZERO_WASTED_PAGES, 1L << order);
+		return false;
+	}
+	if (READ_ONCE(prezero_verify) &&
+	    !prezero_is_zero(page_address(page), PAGE_SIZE << order)) {
+		quire_warn(&prezero_feature, "page %#lx of order %u is marked but not zero\n",
+			   page_to_pfn(page), order);
+		return false;
+	}
+	count(PREZERO_HIT_ORDER0 + class_of(order), 1);
+	return true;
+}
+
+/* Returns true where it stopped to let others have the lock. */
+static bool strip_list(struct zone *zone, unsigned int order, int mt)
+{
+	struct prezero_zone *z = prezero_zone(zone);
+	unsigned int stripped = 0;
+	struct page *page;
+	unsigned long flags;
+	bool more = false;
+
+	spin_lock_irqsave(&zone->lock, flags);
+	list_for_each_entry_reverse(page, &zone->free_area[order].free_list[mt], buddy_list) {
+		if (!z->pages)
+			break;
+		if (!PageZeroed(page))
+			continue;
+		__quire_prezero_unmark(page, order);
+		more = ++stripped == STRIP_BATCH;
+		if (more)
+			break;
+	}
+	spin_unlock_irqrestore(&zone->lock, flags);
+	return more;
+}
+
+/*
+ * With the pcp lists out of use a page that leaves a buddy list is handed out
+ * at once, so that marks can be neither overlooked nor brought back.
+ */
+static void strip_zone(struct zone *zone)
+{
+	unsigned int order, mt;
+
+	zone_pcp_disable(zone);
+	for_each_migratetype_order(order, mt)
+		while (strip_list(zone, order, mt))
+			cond_resched();
+	zone_pcp_enable(zone);
+}
+
+/**
+ * prezero_strip - remove all marks
+ *
+ * May sleep. Nothing may scrub meanwhile. An allocation that took its page
+ * before may still have to consume the mark when this returns.
+ */
+void prezero_strip(void)
+{
+	struct zone *zone;
+
+	for_each_populated_zone(zone)
+		strip_zone(zone);
+}
+
+static int prezero_drain(void)
+{
+	struct zone *zone;
+
+	if (!static_key_enabled(&quire_prezero_marks_key))
+		return 0;
+	prezero_strip();
+	for_each_populated_zone(zone) {
+		if (READ_ONCE(prezero_zone(zone)->pages)) {
+			quire_warn(&prezero_feature, "%lu pages of zone %s stay marked\n",
+				   prezero_zone(zone)->pages, zone->name);
+			return -EBUSY;
+		}
+	}
+	/*
+	 * From a free list to post_alloc_hook() nobody sleeps, but a task may
+	 * be preempted or interrupted there.
+	 */
+	synchronize_rcu_tasks();
+	synchronize_rcu();
+	static_branch_disable(&quire_prezero_marks_key);
+	return 0;
+}
+
+/* Why free memory cannot be kept zeroed on this machine, or NULL. */
+static const char *unsupported(void)
+{
+	if (want_init_on_free())
+		return "init_on_free has zeroed free memory already";
+	if (page_poisoning_enabled())
+		return "page_poison fills free memory";
+	if (debug_pagealloc_enabled())
+		return "debug_pagealloc unmaps free memory";
+	if (kasan_hw_tags_enabled())
+		return "free memory carries tags";
+	return NULL;
+}
+
+static int prezero_start(void)
+{
+	const char *why = unsupported();
+
+	if (why) {
+		pr_info("stays off: %s\n", why);
+		return -EOPNOTSUPP;
+	}
+	static_branch_enable(&quire_prezero_marks_key);
+	return prezero_scrub_start();
+}
+
+static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr,
+			       const char *buf, size_t len)
+{
+	int ret;
+
+	if (!sysfs_streq(buf, "1"))
+		return -EINVAL;
+	ret = prezero_scrub_now();
+	return ret ? ret : len;
+}
+
+QUIRE_ATTR_WO(scrub_now);
+QUIRE_UINT_KNOB(scrub_order_min, scrub_order_min, 0, MAX_PAGE_ORDER);
+QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
+QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
+QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
+
+static const struct attribute * const prezero_knobs[] = {
+	&scrub_now_knob.attr,
+	&scrub_order_min_knob.attr.attr,
+	&rate_mb_per_second_knob.attr.attr,
+	&sleep_milliseconds_knob.attr.attr,
+	&verify_knob.attr.attr,
+	NULL
+};
+
+static const char * const prezero_counter_names[] = {
+	[PREZERO_ZEROED_PAGES] = "zeroed_pages",
+	[PREZERO_SCRUBBED_PAGES] = "scrubbed_pages",
+	[PREZERO_HIT_ORDER0] = "hit_order0",
+	[PREZERO_HIT_LARGE] = "hit_large",
+	[PREZERO_HIT_HUGE] = "hit_huge",
+	[PREZERO_MISS_ORDER0] = "miss_order0",
+	[PREZERO_MISS_LARGE] = "miss_large",
+	[PREZERO_MISS_HUGE] = "miss_huge",
+	[PREZERO_WASTED_PAGES] = "wasted_pages",
+	[PREZERO_LOST_PAGES] = "lost_pages",
+	[PREZERO_NR_COUNTERS] = NULL,
+};
+
+struct quire_feature prezero_feature = {
+	.name = "prezero",
+	.key = &quire_prezero_key,
+	.start = prezero_start,
+	.stop = prezero_scrub_stop,
+	.drain = prezero_drain,
+	.knobs = prezero_knobs,
+	.counter_names = prezero_counter_names,
+	.counters = (unsigned long __percpu *)prezero_counts,
+};
+
+static int __init prezero_init(void)
+{
+	int ret;
+
+	prezero_zones = kcalloc(nr_node_ids * MAX_NR_ZONES, sizeof(*prezero_zones), GFP_KERNEL);
+	if (!prezero_zones)
+		return -ENOMEM;
+	ret = prezero_scrub_init();
+	if (ret)
+		return ret;
+	return quire_register(&prezero_feature);
+}
+late_initcall(prezero_init);

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/quire/prezero_check: walks all free blocks and reports how
+ * many pages are marked, how many of the marked blocks are not zero, and by how
+ * many pages the count is wrong; the last two must be none. Each block is
+ * checked under its zone's lock, so that nobody can take it meanwhile; between
+ * blocks the lock is free.
+ */
+#include <linux/debugfs.h>
+#include <linux/memory_hotplug.h>
+#include <linux/quire_prezero.h>
+#include <linux/seq_file.h>
+
+#include "../internal.h"
+#include "prezero.h"
+
+struct prezero_report {
+	unsigned long marked;
+	unsigned long dirty;
+	unsigned long miscounted;
+};
+
+/* Returns how many pages to go on by. */
+static unsigned long check_block(struct page *page, struct prezero_report *report)
+{
+	unsigned long nr;
+
+	/* On a page in use the flag has other meanings. */
+	if (!PageBuddy(page))
+		return 1;
+	nr = 1UL << buddy_order(page);
+	if (!PageZeroed(page))
+		return nr;
+	report->marked += nr;
+	if (!prezero_is_zero(page_address(page), nr << PAGE_SHIFT))
+		report->dirty++;
+	return nr;
+}
+
+static void check_contents(struct zone *zone, struct prezero_report *report)
+{
+	unsigned long pfn = zone->zone_start_pfn;
+
+	while (pfn < zone_end_pfn(zone)) {
+		struct page *page = pfn_to_online_page(pfn);
+		unsigned long end = pageblock_end_pfn(pfn);
+
+		if (!page || page_zone(page) != zone) {
+			pfn = end;
+			continue;
+		}
+		spin_lock_irq(&zone->lock);
+		while (pfn < end)
+			pfn += check_block(pfn_to_page(pfn), report);
+		spin_unlock_irq(&zone->lock);
+		cond_resched();
+	}
+}
+
+/* In one hold of the lock, for the lists and the count must agree. */
+static void check_count(struct zone *zone, struct prezero_report *report)
+{
+	unsigned int order, mt;
+	unsigned long pages = 0;
+	struct page *page;
+
+	spin_lock_irq(&zone->lock);
+	for_each_migratetype_order(order, mt)
+		list_for_each_entry(page, &zone->free_area[order].free_list[mt], buddy_list)
+			if (PageZeroed(page))
+				pages += 1UL << order;
+	report->miscounted += abs_diff(pages, prezero_zone(zone)->pages);
+	spin_unlock_irq(&zone->lock);
+}
+
+static int prezero_check_show(struct seq_file *m, void *v)
+{
+	struct prezero_report report = {};
+	struct zone *zone;
+
+	for_each_populated_zone(zone) {
+		check_contents(zone, &report);
+		check_count(zone, &report);
+	}
+	seq_printf(m, "marked_pages %lu\ndirty_blocks %lu\nmiscounted_pages %lu\n",
+		   report.marked, report.dirty, report.miscounted);
+	if (report.dirty || report.miscounted)
+		quire_warn(&prezero_feature, "%lu marked blocks are not zero, %lu pages miscounted\n",
+			   report.dirty, report.miscounted);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(prezero_check);
+
+static int __init prezero_check_init(void)
+{
+	debugfs_create_file("prezero_check", 0400, quire_debugfs(), NULL, &prezero_check_fops);
+	return 0;
+}
+late_initcall(prezero_check_init);

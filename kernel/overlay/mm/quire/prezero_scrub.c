@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * kscrubd/N: zeroes free memory of node N while nothing better is to be done.
+ *
+ * A batch of blocks is isolated under zone->lock, as free page reporting does,
+ * zeroed with no lock held and with stores that bypass the caches, and put back
+ * and marked under zone->lock. A block that merged meanwhile is not marked.
+ *
+ * Locking: scrub_gate is held for reading over a batch, by kscrubd or by a
+ * writer of scrub_now, and for writing to change scrub_running or
+ * scrub_suspended; so when it has been changed no batch is under way. It is
+ * taken before zone->lock and never inside an allocation.
+ *
+ * Memory: a batch is up to 8 MB that nobody else can allocate for a moment. It
+ * is only taken while the zone stays above its low watermark without it.
+ *
+ * Hibernation: after a resume struct pages are those of the image, but free
+ * memory holds what the boot kernel left there. So the marks are stripped, and
+ * no new ones are made, from before the image is made until all is over.
+ */
+#define pr_fmt(fmt) "quire: prezero: " fmt
+
+#include <linux/cpumask.h>
+#include <linux/freezer.h>
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
+#include <linux/quire_prezero.h>
+#include <linux/rwsem.h>
+#include <linux/sched/isolation.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/suspend.h>
+#include <linux/sysctl.h>
+#include <linux/wait.h>
+#include <uapi/linux/sched/types.h>
+
+#include "../internal.h"
+#include "prezero.h"
+
+#define BATCH_BLOCKS	64
+#define BATCH_PAGES	(2UL << MAX_PAGE_ORDER)
+#define SCAN_LIMIT	1024
+#define CHUNK		SZ_64K
+
+struct scrub_batch {
+	struct page *page[BATCH_BLOCKS];
+	u8 order[BATCH_BLOCKS];
+	unsigned int blocks;
+	unsigned long pages;
+};
+
+unsigned int scrub_order_min = 9;
+unsigned int scrub_rate_mb;
+unsigned int scrub_sleep_ms = 200;
+
+/* Permil of a zone; and other runnable tasks per CPU. */
+static unsigned int scrub_start = 100;
+static unsigned int scrub_stop = 300;
+static unsigned int scrub_load = 1;
+
+static DECLARE_RWSEM(scrub_gate);
+static bool scrub_running;
+static bool scrub_suspended;
+
+/* By node; changed by start and stop only, which are serialised. */
+static struct task_struct **kscrubd __ro_after_init;
+static DECLARE_WAIT_QUEUE_HEAD(kscrubd_wait);
+
+/* Movable memory first: it is what faults want, and it stays in one piece. */
+static const u8 scrub_types[] = { MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_UNMOVABLE };
+
+/* Not worth a place in the caches: who will read it is not known yet. */
+static void clear_uncached(void *start, size_t len)
+{
+	unsigned long addr = (unsigned long)start, end = addr + len;
+
+	for (; addr < end; addr += 64)
+		asm volatile("movnti %1, (%0)\n\t"
+			     "movnti %1, 8(%0)\n\t"
+			     "movnti %1, 16(%0)\n\t"
+			     "movnti %1, 24(%0)\n\t"
+			     "movnti %1, 32(%0)\n\t"
+			     "movnti %1, 40(%0)\n\t"
+			     "movnti %1, 48(%0)\n\t"
+			     "movnti %1, 56(%0)"
+			     : : "r" (addr), "r" (0UL) : "memory");
+}
+
+static void clear_block(struct page *page, unsigned int order)
+{
+	void *start = page_address(page);
+	size_t len = PAGE_SIZE << order, done;
+
+	for (done = 0; done < len; done += CHUNK) {
+		clear_uncached(start + done, min_t(size_t, CHUNK, len - done));
+		cond_resched();
+	}
+}
+
+/*
+ * Zeroed blocks are at the tail, so the head is where dirty ones are. Returns
+ * false when the batch is full or the zone has nothing to spare.
+ *
+ * __isolate_free_page() may move other free blocks of the page's pageblock to
+ * another list. All these are of a smaller order, so @next stays valid.
+ */
+static bool isolate_from(struct zone *zone, unsigned int order, int mt,
+			 struct scrub_batch *batch)
+{
+	struct list_head *list = &zone->free_area[order].free_list[mt];
+	struct page *page, *next;
+	unsigned int scanned = 0;
+
+	list_for_each_entry_safe(page, next, list, buddy_list) {
+		if (++scanned > SCAN_LIMIT) {
+			list_rotate_to_front(&page->buddy_list, list);
+			return true;
+		}
+		if (PageZeroed(page) || PageReported(page))
+			continue;
+		if (batch->blocks == BATCH_BLOCKS ||
+		    batch->pages + (1UL << order) > BATCH_PAGES)
+			return false;
+		if (!__isolate_free_page(page, order))
+			return false;
+		batch->page[batch->blocks] = page;
+		batch->order[batch->blocks++] = order;
+		batch->pages += 1UL << order;
+	}
+	return true;
+}
+
+static void isolate_batch(struct zone *zone, struct scrub_batch *batch)
+{
+	int order, order_min = READ_ONCE(scrub_order_min);
+	unsigned int i;
+
+	spin_lock_irq(&zone->lock);
+	if (!zone_watermark_ok(zone, 0, low_wmark_pages(zone) + BATCH_PAGES, 0, ALLOC_CMA))
+		goto unlock;
+	for (i = 0; i < ARRAY_SIZE(scrub_types); i++)
+		for (order = MAX_PAGE_ORDER; order >= order_min; order--)
+			if (!isolate_from(zone, order, scrub_types[i], batch))
+				goto unlock;
+unlock:
+	spin_unlock_irq(&zone->lock);
+}
+
+static void put_batch_back(struct zone *zone, struct scrub_batch *batch)
+{
+	unsigned int i;
+
+	/* The stores above are weakly ordered. */
+	wmb();
+	spin_lock_irq(&zone->lock);
+	for (i = 0; i < batch->blocks; i++) {
+		struct page *page = batch->page[i];
+		unsigned int order = batch->order[i];
+
+		__putback_isolated_page(page, order, get_pageblock_migratetype(page));
+		if (PageBuddy(page) && buddy_order(page) == order)
+			prezero_mark(page, order);
+	}
+	spin_unlock_irq(&zone->lock);
+}
+
+/* Returns the number of pages that were scrubbed; 0 if there is nothing to do. */
+static unsigned long scrub_one_batch(struct zone *zone)
+{
+	struct scrub_batch batch;
+	unsigned int i;
+
+	batch.blocks = 0;
+	batch.pages = 0;
+	down_read(&scrub_gate);
+	if (scrub_running && !scrub_suspended)
+		isolate_batch(zone, &batch);
+	if (batch.blocks) {
+		for (i = 0; i < batch.blocks; i++)
+			clear_block(batch.page[i], batch.order[i]);
+		put_batch_back(zone, &batch);
+	}
+	up_read(&scrub_gate);
+	return batch.pages;
+}
+
+static bool zone_active(struct zone *zone, bool active)
+{
+	return prezero_active(active, READ_ONCE(prezero_zone(zone)->pages),
+			      zone_managed_pages(zone), READ_ONCE(scrub_start),
+			      READ_ONCE(scrub_stop));
+}
+
+/* Are there more runnable tasks than scrub_load per CPU, kscrubd not counted? */
+static bool machine_busy(void)
+{
+	unsigned int load = READ_ONCE(scrub_load);
+
+	return load && nr_running() > load * num_online_cpus();
+}
+
+/* Sleeps as the rate demands; returns true if kscrubd is to look up. */
+static bool scrub_pause(unsigned long pages, unsigned long began)
+{
+	unsigned int pause = prezero_pause_ms(pages, READ_ONCE(scrub_rate_mb),
+					      jiffies_to_msecs(jiffies - began));
+
+	if (pause)
+		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
+					     msecs_to_jiffies(pause));
+	try_to_freeze();
+	cond_resched();
+	return kthread_should_stop() || machine_busy();
+}
+
+/* Returns whether there is more to do when the machine has time again. */
+static bool scrub_zone(struct zone *zone, bool active)
+{
+	active = zone_active(zone, active);
+	while (active && !machine_busy()) {
+		unsigned long began = jiffies;
+		unsigned long pages = scrub_one_batch(zone);
+
+		if (!pages)
+			return false;
+		active = zone_active(zone, true);
+		if (scrub_pause(pages, began))
+			break;
+	}
+	return active;
+}
+
+static int kscrubd_main(void *data)
+{
+	pg_data_t *pgdat = data;
+	bool active[MAX_NR_ZONES] = {};
+	int i;
+
+	set_freezable();
+	while (!kthread_should_stop()) {
+		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
+					     msecs_to_jiffies(READ_ONCE(scrub_sleep_ms)));
+		/* Faults take from the highest zone first. */
+		for (i = MAX_NR_ZONES - 1; i >= 0 && !kthread_should_stop(); i--)
+			if (managed_zone(&pgdat->node_zones[i]))
+				active[i] = scrub_zone(&pgdat->node_zones[i], active[i]);
+	}
+	return 0;
+}
+
+/* The node's CPUs but for isolated ones; all where that leaves none. */
+static void kscrubd_set_cpus(struct task_struct *task, int nid)
+{
+	cpumask_var_t mask;
+
+	if (!alloc_cpumask_var(&mask, GFP_KERNEL))
+		return;
+	cpumask_and(mask, cpumask_of_node(nid), housekeeping_cpumask(HK_TYPE_DOMAIN));
+	if (cpumask_intersects(mask, cpu_online_mask))
+		set_cpus_allowed_ptr(task, mask);
+	free_cpumask_var(mask);
+}
+
+static int kscrubd_run(int nid)
+{
+	static const struct sched_param param = { .sched_priority = 0 };
+	struct task_struct *task;
+
+	task = kthread_create_on_node(kscrubd_main, NODE_DATA(nid), nid, "kscrubd/%d", nid);
+	if (IS_ERR(task))
+		return PTR_ERR(task);
+	sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
+	kscrubd_set_cpus(task, nid);
+	kscrubd[nid] = task;
+	wake_up_process(task);
+	return 0;
+}
+
+static void scrub_set(bool *flag, bool value)
+{
+	down_write(&scrub_gate);
+	*flag = value;
+	up_write(&scrub_gate);
+}
+
+/**
+ * prezero_scrub_start - let kscrubd run, one for each node with memory
+ *
+ * May sleep. Returns 0 or -errno, and then nothing runs. A node that gets
+ * memory later has none until the feature is switched off and on.
+ */
+int prezero_scrub_start(void)
+{
+	int nid, ret;
+
+	scrub_set(&scrub_running, true);
+	for_each_node_state(nid, N_MEMORY) {
+		ret = kscrubd_run(nid);
+		if (ret) {
+			prezero_scrub_stop();
+			return ret;
+		}
+	}
+	return 0;
+}
+
+/**
+ * prezero_scrub_stop - no more scrubbing
+ *
+ * May sleep. When it returns no block is isolated and none will be marked.
+ */
+void prezero_scrub_stop(void)
+{
+	int nid;
+
+	scrub_set(&scrub_running, false);
+	for (nid = 0; nid < nr_node_ids; nid++) {
+		if (kscrubd[nid])
+			kthread_stop(kscrubd[nid]);
+		kscrubd[nid] = NULL;
+	}
+}
+
+/**
+ * prezero_scrub_now - scrub until each zone has its share of scrub_stop
+ *
+ * May sleep, long. Does what kscrubd would, without its rate and load gates, and
+ * at most once for every page of a zone. Returns 0 also where a zone has too
+ * few large free blocks; -EAGAIN while the feature is off, -EINTR on a signal.
+ */
+int prezero_scrub_now(void)
+{
+	struct zone *zone;
+
+	if (!READ_ONCE(scrub_running))
+		return -EAGAIN;
+	for_each_populated_zone(zone) {
+		unsigned long budget = zone_managed_pages(zone);
+
+		while (zone_active(zone, true)) {
+			unsigned long pages = scrub_one_batch(zone);
+
+			if (!pages || pages > budget)
+				break;
+			budget -= pages;
+			if (signal_pending(current))
+				return -EINTR;
+			cond_resched();
+		}
+	}
+	return 0;
+}
+
+static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, void *data)
+{
+	switch (event) {
+	case PM_HIBERNATION_PREPARE:
+	case PM_RESTORE_PREPARE:
+		scrub_set(&scrub_suspended, true);
+		prezero_strip();
+		break;
+	case PM_POST_HIBERNATION:
+	case PM_POST_RESTORE:
+		scrub_set(&scrub_suspended, false);
+		break;
+	}
+	return NOTIFY_DONE;
+}
+
+static struct ctl_table scrub_sysctls[] = {
+	{
+		.procname	= "scrub_start",
+		.data		= &scrub_start,
+		.maxlen		= sizeof(scrub_start),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE_THOUSAND,
+	},
+	{
+		.procname	= "scrub_stop",
+		.data		= &scrub_stop,
+		.maxlen		= sizeof(scrub_stop),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE_THOUSAND,
+	},
+	{
+		.procname	= "scrub_load",
+		.data		= &scrub_load,
+		.maxlen		= sizeof(scrub_load),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE_THOUSAND,
+	},
+};
+
+/**
+ * prezero_scrub_init - what exists while the feature is off, too
+ *
+ * Boot only. Returns 0 or -ENOMEM.
+ */
+int __init prezero_scrub_init(void)
+{
+	kscrubd = kcalloc(nr_node_ids, sizeof(*kscrubd), GFP_KERNEL);
+	if (!kscrubd || !register_sysctl("vm", scrub_sysctls)) {
+		kfree(kscrubd);
+		return -ENOMEM;
+	}
+	pm_notifier(prezero_pm_notify, 0);
+	return 0;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+/* KUnit tests of prezero's arithmetic. */
+#include <kunit/test.h>
+#include <linux/sizes.h>
+
+#include "prezero.h"
+
+static void share(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, prezero_share(1000000, 100), 100000UL);
+	KUNIT_EXPECT_EQ(test, prezero_share(1000000, 0), 0UL);
+	KUNIT_EXPECT_EQ(test, prezero_share(999, 1000), 999UL);
+	KUNIT_EXPECT_EQ(test, prezero_share(1999, 500), 999UL);
+	/* A zone of an exabyte does not overflow. */
+	KUNIT_EXPECT_EQ(test, prezero_share(1UL << 48, 1000), 1UL << 48);
+}
+
+static void hysteresis(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, prezero_active(false, 99, 1000, 100, 300));
+	KUNIT_EXPECT_FALSE(test, prezero_active(false, 100, 1000, 100, 300));
+	KUNIT_EXPECT_TRUE(test, prezero_active(true, 100, 1000, 100, 300));
+	KUNIT_EXPECT_TRUE(test, prezero_active(true, 299, 1000, 100, 300));
+	KUNIT_EXPECT_FALSE(test, prezero_active(true, 300, 1000, 100, 300));
+	/* A stop below the start ends where the start is. */
+	KUNIT_EXPECT_TRUE(test, prezero_active(true, 99, 1000, 100, 0));
+	KUNIT_EXPECT_FALSE(test, prezero_active(true, 100, 1000, 100, 0));
+	/* A share of 0 switches kscrubd off. */
+	KUNIT_EXPECT_FALSE(test, prezero_active(false, 0, 1000, 0, 0));
+}
+
+static void rate(struct kunit *test)
+{
+	const unsigned long pages = SZ_8M >> PAGE_SHIFT;
+
+	KUNIT_EXPECT_EQ(test, prezero_pause_ms(pages, 0, 0), 0U);
+	KUNIT_EXPECT_EQ(test, prezero_pause_ms(pages, 8, 0), 1000U);
+	KUNIT_EXPECT_EQ(test, prezero_pause_ms(pages, 8, 400), 600U);
+	KUNIT_EXPECT_EQ(test, prezero_pause_ms(pages, 8, 1400), 0U);
+	KUNIT_EXPECT_EQ(test, prezero_pause_ms(0, 8, 0), 0U);
+}
+
+static void is_zero(struct kunit *test)
+{
+	u8 *buf = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
+	size_t at;
+
+	KUNIT_ASSERT_NOT_NULL(test, buf);
+	KUNIT_EXPECT_TRUE(test, prezero_is_zero(buf, PAGE_SIZE));
+	for (at = 0; at < PAGE_SIZE; at += 257) {
+		buf[at] = 1;
+		KUNIT_EXPECT_FALSE(test, prezero_is_zero(buf, PAGE_SIZE));
+		buf[at] = 0;
+	}
+	buf[PAGE_SIZE - 1] = 0x80;
+	KUNIT_EXPECT_FALSE(test, prezero_is_zero(buf, PAGE_SIZE));
+	KUNIT_EXPECT_TRUE(test, prezero_is_zero(buf, PAGE_SIZE - sizeof(long)));
+}
+
+static struct kunit_case prezero_cases[] = {
+	KUNIT_CASE(share),
+	KUNIT_CASE(hysteresis),
+	KUNIT_CASE(rate),
+	KUNIT_CASE(is_zero),
+	{}
+};
+
+static struct kunit_suite prezero_suite = {
+	.name = "quire_prezero",
+	.test_cases = prezero_cases,
+};
+kunit_test_suite(prezero_suite);

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * prezero: the switches and knobs, that faults get zeroed memory and that it is
+ * zero, and that whatever else takes free memory takes the mark off.
+ *
+ * kscrubd is kept quiet (scrub_start 0) where a test counts; scrub_now then does
+ * its work at a known time.
+ */
+#define _GNU_SOURCE
+#include <stdint.h>
+
+#include "kselftest_harness.h"
+#include "prezero.h"
+
+#define KPF_BUDDY	(1UL << 10)
+#define KPF_OWNER_2	(1UL << 34)
+
+FIXTURE(prezero) {
+};
+
+FIXTURE_SETUP(prezero)
+{
+	if (access(FOLDER "enabled", W_OK))
+		SKIP(return, "no prezero, or not root");
+	ASSERT_TRUE(fresh_start());
+	ASSERT_EQ(0UL, stat_of("zeroed_pages"));
+}
+
+/* The checker would have switched the feature off if a mark were wrong. */
+FIXTURE_TEARDOWN(prezero)
+{
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_EQ(0UL, checked("miscounted_pages"));
+	EXPECT_FALSE(reads(FOLDER "state", "disabled_by_warning"));
+	put(FOLDER "enabled", "2");
+}
+
+TEST_F_TIMEOUT(prezero, wrong_values_change_nothing, 600)
+{
+	static const struct {
+		const char *path, *good, *bad[4];
+	} knobs[] = {
+		{ FOLDER "scrub_order_min", "9", { "11", "-1", "x", "" } },
+		{ FOLDER "rate_mb_per_second", "0", { "1000001", "-1", "x", "1 2" } },
+		{ FOLDER "sleep_milliseconds", "10", { "9", "60001", "0", "x" } },
+		{ FOLDER "verify", "1", { "2", "-1", "x", "1x" } },
+		{ FOLDER "enabled", "1", { "3", "-1", "x", "on" } },
+		{ SYSCTL "scrub_start", "0", { "1001", "-1", "x", "4294967296" } },
+		{ SYSCTL "scrub_stop", "100", { "1001", "-1", "x", "4294967296" } },
+		{ SYSCTL "scrub_load", "1", { "1001", "-1", "x", "4294967296" } },
+	};
+	unsigned int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(knobs); i++)
+		for (j = 0; j < ARRAY_SIZE(knobs[i].bad); j++) {
+			if (!knobs[i].bad[j][0])
+				continue;
+			EXPECT_EQ(EINVAL, put(knobs[i].path, knobs[i].bad[j]))
+				TH_LOG("%s takes '%s'", knobs[i].path, knobs[i].bad[j]);
+			EXPECT_TRUE(reads(knobs[i].path, knobs[i].good));
+		}
+	EXPECT_EQ(EINVAL, put(FOLDER "scrub_now", "2"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+}
+
+TEST_F_TIMEOUT(prezero, scrub_now_needs_the_feature, 600)
+{
+	ASSERT_EQ(0, put(FOLDER "enabled", "0"));
+	EXPECT_EQ(EAGAIN, put(FOLDER "scrub_now", "1"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+}
+
+TEST_F_TIMEOUT(prezero, scrub_now_reaches_its_share, 600)
+{
+	unsigned long scrubbed = stat_of("scrubbed_pages"), less, more;
+
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "50"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	less = stat_of("zeroed_pages");
+	EXPECT_GT(less, 0UL);
+	EXPECT_GT(stat_of("scrubbed_pages"), scrubbed);
+
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "100"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	more = stat_of("zeroed_pages");
+	EXPECT_GT(more, less);
+	if (!access(CHECK, R_OK))
+		EXPECT_GT(checked("marked_pages"), 0UL);
+}
+
+TEST_F_TIMEOUT(prezero, huge_faults_take_from_the_pool, 600)
+{
+	const size_t size = 32 * HUGE;
+	unsigned long hits, pool;
+	char *start;
+
+	ASSERT_TRUE(fresh_is_zero(256 * MB, MADV_HUGEPAGE));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	pool = stat_of("zeroed_pages");
+	hits = stat_of("hit_huge");
+	start = map(size, MADV_HUGEPAGE);
+	ASSERT_NE(NULL, start);
+	EXPECT_TRUE(all_zero(start, size));
+	EXPECT_GE(stat_of("hit_huge") - hits, 16UL);
+	EXPECT_LE(stat_of("zeroed_pages") + 16 * HUGE / PAGE, pool);
+	munmap(start, size);
+}
+
+TEST_F_TIMEOUT(prezero, base_pages_come_from_split_blocks, 600)
+{
+	const size_t size = 64 * MB;
+	unsigned long hits;
+	char *start;
+
+	ASSERT_TRUE(fresh_is_zero(256 * MB, MADV_NOHUGEPAGE));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	hits = stat_of("hit_order0");
+	start = map(size, MADV_NOHUGEPAGE);
+	ASSERT_NE(NULL, start);
+	EXPECT_TRUE(all_zero(start, size));
+	EXPECT_GT(stat_of("hit_order0") - hits, 0UL);
+	munmap(start, size);
+}
+
+/* Memory that was dirtied again and again is zero whenever it is fresh. */
+TEST_F_TIMEOUT(prezero, rounds_of_dirtying, 600)
+{
+	int round;
+
+	for (round = 0; round < 3; round++) {
+		EXPECT_TRUE(fresh_is_zero(96 * MB, MADV_HUGEPAGE));
+		EXPECT_TRUE(fresh_is_zero(96 * MB, MADV_NOHUGEPAGE));
+		ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	}
+	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_NOHUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
+}
+
+/* Blocks smaller than a huge page, down to single pages. */
+TEST_F_TIMEOUT(prezero, all_orders, 600)
+{
+	ASSERT_EQ(0, put(FOLDER "scrub_order_min", "0"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_NOHUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_HUGEPAGE));
+}
+
+TEST_F_TIMEOUT(prezero, off_keeps_the_pool_and_drain_empties_it, 600)
+{
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_GT(stat_of("zeroed_pages"), 0UL);
+	ASSERT_EQ(0, put(FOLDER "enabled", "0"));
+	EXPECT_TRUE(reads(FOLDER "state", "off"));
+	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
+
+	ASSERT_EQ(0, put(FOLDER "enabled", "2"));
+	EXPECT_TRUE(reads(FOLDER "state", "off"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+	EXPECT_EQ(0UL, checked("marked_pages"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+}
+
+/* kscrubd starts by itself below scrub_start; the wait is for as long as it takes. */
+TEST_F_TIMEOUT(prezero, kscrubd_fills_the_pool, 600)
+{
+	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "50"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "20"));
+	while (!stat_of("zeroed_pages"))
+		usleep(10000);
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "0"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+/* Compaction moves pages into free memory, and blocks about on the lists. */
+TEST_F_TIMEOUT(prezero, compaction, 600)
+{
+	const size_t size = 128 * MB;
+	char *start;
+	size_t i;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	start = map(size, MADV_NOHUGEPAGE);
+	ASSERT_NE(NULL, start);
+	memset(start, 0xa5, size);
+	for (i = 0; i < size; i += 2 * PAGE)
+		madvise(start + i, PAGE, MADV_DONTNEED);
+	ASSERT_EQ(0, put(SYSCTL "compact_memory", "1"));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_HUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_NOHUGEPAGE));
+	for (i = PAGE; i < size; i += 2 * PAGE)
+		if (start[i] != (char)0xa5)
+			break;
+	EXPECT_GE(i, size);
+	munmap(start, size);
+}
+
+/* hugetlb takes blocks without asking for zeroed memory. */
+TEST_F_TIMEOUT(prezero, hugetlb_pool, 600)
+{
+	static const char path[] = SYSCTL "nr_hugepages";
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_EQ(0, put(path, "32"));
+	ASSERT_EQ(0, put(path, "0"));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+/* Returns a page inside a marked block, or 0. */
+static unsigned long find_marked(void)
+{
+	int fd = open("/proc/kpageflags", O_RDONLY);
+	unsigned long pfn, found = 0;
+	uint64_t flags[4096];
+	ssize_t len;
+	int i;
+
+	for (pfn = 0; fd >= 0 && !found; pfn += len / sizeof(*flags)) {
+		len = pread(fd, flags, sizeof(flags), pfn * sizeof(*flags));
+		if (len <= 0)
+			break;
+		for (i = 0; i < len / (ssize_t)sizeof(*flags); i++)
+			if (flags[i] & KPF_BUDDY && flags[i] & KPF_OWNER_2)
+				found = pfn + i + 5;
+	}
+	if (fd >= 0)
+		close(fd);
+	return found;
+}
+
+/* A page that fails is taken out of the middle of a marked block. */
+TEST_F_TIMEOUT(prezero, memory_failure, 600)
+{
+	static const char inject[] = "/sys/kernel/debug/hwpoison/corrupt-pfn";
+	unsigned long pfn, lost;
+	char number[32];
+
+	if (access(inject, W_OK))
+		SKIP(return, "no hwpoison injection");
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	pfn = find_marked();
+	ASSERT_NE(0UL, pfn);
+	lost = stat_of("lost_pages");
+	snprintf(number, sizeof(number), "%lu", pfn);
+	ASSERT_EQ(0, put(inject, number));
+	EXPECT_GT(stat_of("lost_pages"), lost);
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_EQ(0, put("/sys/kernel/debug/hwpoison/unpoison-pfn", number));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
+}
+
+/* Fills a file in memory; returns whether all was written. */
+static bool fill_file(size_t size)
+{
+	char block[64 * 1024];
+	int fd = memfd_create("prezero", 0);
+	size_t done = 0;
+
+	memset(block, 0xa5, sizeof(block));
+	while (fd >= 0 && done < size && write(fd, block, sizeof(block)) == sizeof(block))
+		done += sizeof(block);
+	if (fd >= 0)
+		close(fd);
+	return done == size;
+}
+
+/* Page cache and other users do not ask for zeroed memory, and are counted. */
+TEST_F_TIMEOUT(prezero, others_waste_it, 600)
+{
+	unsigned long wasted = stat_of("wasted_pages");
+
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_TRUE(fill_file(256 * MB));
+	EXPECT_GT(stat_of("wasted_pages"), wasted);
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_NOHUGEPAGE));
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""prezero: pre-zeroed pages are zero, are used, and go away, in a guest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import ktap
+from guest import boot
+
+FOLDER = "/sys/kernel/mm/quire/prezero"
+
+
+@pytest.mark.debug
+def test_basic(selftest: Callable[..., ktap.Report]) -> None:
+    """Switches, knobs, hits, and every path that must lose the mark."""
+    selftest("prezero_basic", append="quire=prezero", cpus=2, timeout=1200)
+
+
+@pytest.mark.debug
+def test_stress_short(selftest: Callable[..., ktap.Report]) -> None:
+    """A fixed sequence of use, with switches and knobs turned meanwhile, on four CPUs."""
+    selftest("prezero_stress", "40", "1", "3", append="quire=prezero", cpus=4, timeout=1200)
+
+
+def test_two_nodes(guest: Callable[..., boot.Result]) -> None:
+    """Each node with memory has its daemon while the feature is on, and none after."""
+    daemons = "cat /proc/[0-9]*/comm | grep ^kscrubd | sort | tr '\\n' ' '"
+    result = guest(f"{daemons}; echo 0 > {FOLDER}/enabled; {daemons}; cat {FOLDER}/state",
+                   append="quire=prezero", numa=2)
+    assert result.status == 0, result.output
+    assert result.output == "kscrubd/0 kscrubd/1 off\n"
+
+
+def test_refused_where_free_memory_is_not_plain(guest: Callable[..., boot.Result]) -> None:
+    """Off, there is no daemon and nothing is counted; with init_on_free=1 it cannot be switched on."""
+    result = guest(f"cat /proc/[0-9]*/comm | grep -c ^kscrubd; cat {FOLDER}/state; cat {FOLDER}/stats/* | sort -u; "
+                   f"echo 1 > {FOLDER}/enabled; cat {FOLDER}/state", append="quire=prezero init_on_free=1")
+    lines = result.output.splitlines()
+    assert lines[:3] == ["0", "off", "0"], result.output
+    assert "not supported" in lines[3] and lines[4:] == ["off"], result.output
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int) -> None:
+    """Other sequences for as long as was asked for."""
+    end, seed = time.monotonic() + 60 * minutes, 2
+    while seed == 2 or time.monotonic() < end:
+        selftest("prezero_stress", "400", str(seed), "4", append="quire=prezero", cpus=4, timeout=3600)
+        seed += 1
