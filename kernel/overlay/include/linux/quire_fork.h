@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Hooks of the fork feature: last-level page tables shared copy-on-write.
+ *
+ * A PMD that points to a shared table is marked; pmd_pt_shared() in
+ * asm/pgtable.h tells. Everything is static inline and constant where the
+ * option is off. What a shared table is and who may do what to it is described
+ * in mm/quire/pt.c.
+ */
+#ifndef _LINUX_QUIRE_FORK_H
+#define _LINUX_QUIRE_FORK_H
+
+#include <linux/jump_label.h>
+#include <linux/mm.h>
+#include <linux/pagewalk.h>
+#include <linux/rmap.h>
+
+struct mmu_gather;
+
+/* Who asks for a private table; each has its counter. */
+enum quire_pt_cause {
+	QUIRE_PT_FAULT,		/* a page fault has to change an entry */
+	QUIRE_PT_GUP,		/* a reference to a page is taken */
+	QUIRE_PT_WALK,		/* a page table walk may change entries */
+	QUIRE_PT_SYSCALL,	/* the VMA changes */
+	QUIRE_PT_FORK,		/* fork may not share it any longer */
+	QUIRE_PT_SWAPOFF,
+	QUIRE_PT_NR_CAUSES,
+};
+
+#ifdef CONFIG_QUIRE_FORK
+
+DECLARE_STATIC_KEY_FALSE(quire_fork_key);
+DECLARE_STATIC_KEY_FALSE(quire_pt_used_key);
+
+int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma,
+		      pmd_t *dst_pmd, pmd_t *src_pmd, unsigned long addr,
+		      unsigned long end);
+bool __quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd, unsigned long *addr,
+		    unsigned long end);
+int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       enum quire_pt_cause cause, gfp_t gfp);
+int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr);
+void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			      unsigned long end);
+void quire_pt_unshare_mm(struct mm_struct *mm);
+void quire_pt_stray(void);
+pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
+				 unsigned long addr, spinlock_t **ptlp);
+struct mm_struct *quire_pt_charged(pmd_t *pmd);
+unsigned int quire_pt_users(pmd_t *pmd);
+int quire_pt_copy_slots(struct vm_area_struct *vma, struct vm_area_struct *src,
+			pte_t *dst_pte, pte_t *src_pte, unsigned long addr,
+			int *rss);
+
+/* Has a table ever been shared since boot? Never goes back. */
+static inline bool quire_pt_used(void)
+{
+	return static_branch_unlikely(&quire_pt_used_key);
+}
+
+/* fork: 1 shared, 0 to be copied, -ENOMEM. */
+static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
+				  struct vm_area_struct *src_vma, pmd_t *dst_pmd,
+				  pmd_t *src_pmd, unsigned long addr,
+				  unsigned long end)
+{
+	if (!quire_pt_used())
+		return 0;
+	return __quire_fork_copy(dst_vma, src_vma, dst_pmd, src_pmd, addr, end);
+}
+
+/* zap: true if a run of tables was left; *pmd is the last one, *addr its end. */
+static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
+				unsigned long *addr, unsigned long end)
+{
+	return pmd_pt_shared(**pmd) && __quire_pt_zap(vma, pmd, addr, end);
+}
+
+static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr, enum quire_pt_cause cause)
+{
+	if (likely(!pmd_pt_shared(*pmd)))
+		return 0;
+	return __quire_pt_unshare(vma, pmd, addr, cause, 0);
+}
+
+/* Where there is no way to fail: the one page comes from the reserves. */
+static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pmd,
+					   unsigned long addr,
+					   enum quire_pt_cause cause)
+{
+	if (pmd_pt_shared(*pmd))
+		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
+}
+
+/* A table about to be freed that others may use: it is kept for ever instead. */
+static inline bool quire_pt_keep(pmd_t *pmd)
+{
+	if (likely(!pmd_pt_shared(*pmd)))
+		return false;
+	quire_pt_stray();
+	return true;
+}
+
+/* A VMA boundary is about to be at addr. mmap_lock held for writing. */
+static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	return quire_pt_used() ? __quire_pt_split(vma, addr) : 0;
+}
+
+/* mmap_lock held. Cannot fail. */
+static inline void quire_pt_unshare_range(struct vm_area_struct *vma,
+					  unsigned long start, unsigned long end)
+{
+	if (quire_pt_used())
+		__quire_pt_unshare_range(vma, start, end);
+}
+
+/*
+ * Before a walk's callbacks see a PMD: those that may change entries get a
+ * private table. True if the PMD must be skipped, for want of a VMA.
+ */
+static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
+{
+	if (likely(!pmd_pt_shared(*pmd)))
+		return false;
+	if (walk->no_vma || !walk->vma)
+		return true;
+	if (!walk->ops->reads_shared)
+		quire_pt_unshare_nofail(walk->vma, pmd, addr, QUIRE_PT_WALK);
+	return false;
+}
+
+/* mprotect and NUMA hints; true if the table is to be skipped. */
+static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
+				     unsigned long addr, unsigned long cp_flags)
+{
+	if (likely(!pmd_pt_shared(*pmd)))
+		return false;
+	if (cp_flags & MM_CP_PROT_NUMA)
+		return true;
+	quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_SYSCALL);
+	return false;
+}
+
+/* Like pte_offset_map_lock(), for readers and the reverse map. */
+static inline pte_t *pte_offset_map_lock_shared(struct mm_struct *mm, pmd_t *pmd,
+						unsigned long addr, spinlock_t **ptlp)
+{
+	if (quire_pt_used())
+		return quire_pte_offset_map_lock(mm, pmd, addr, ptlp);
+	return pte_offset_map_lock(mm, pmd, addr, ptlp);
+}
+
+/* Is the entry that the walk found, and locked, in a shared table? */
+static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
+{
+	return quire_pt_used() && pvmw->pte && pvmw->pmd && pmd_pt_shared(*pvmw->pmd);
+}
+
+/* The mm to charge for the entry that the walk found. */
+static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw)
+{
+	return quire_pvmw_shared(pvmw) ? quire_pt_charged(pvmw->pmd) : pvmw->vma->vm_mm;
+}
+#define quire_pvmw_charge(pvmw, mm)	((mm) = quire_pvmw_mm(pvmw))
+
+void quire_pt_flush_sharers(void);
+
+/* The entry found was cleared: nobody may use it from here on. */
+static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
+{
+	if (quire_pvmw_shared(pvmw))
+		quire_pt_flush_sharers();
+}
+
+/* smaps: how many processes use the table beyond the one that is walked. */
+#define QUIRE_SMAPS_FIELD	unsigned int pt_others;
+#define quire_smaps_others(mss)	((mss)->pt_others)
+#define quire_smaps_set(mss, pmd) \
+	((mss)->pt_others = pmd_pt_shared(*(pmd)) ? quire_pt_users(pmd) - 1 : 0)
+#define quire_smaps_clear(mss)	((mss)->pt_others = 0)
+
+#else /* !CONFIG_QUIRE_FORK */
+
+static inline bool quire_pt_used(void)
+{
+	return false;
+}
+
+static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
+				  struct vm_area_struct *src_vma, pmd_t *dst_pmd,
+				  pmd_t *src_pmd, unsigned long addr,
+				  unsigned long end)
+{
+	return 0;
+}
+
+static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
+				unsigned long *addr, unsigned long end)
+{
+	return false;
+}
+
+static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr, enum quire_pt_cause cause)
+{
+	return 0;
+}
+
+static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pmd,
+					   unsigned long addr,
+					   enum quire_pt_cause cause)
+{
+}
+
+static inline bool quire_pt_keep(pmd_t *pmd)
+{
+	return false;
+}
+
+static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	return 0;
+}
+
+static inline void quire_pt_unshare_range(struct vm_area_struct *vma,
+					  unsigned long start, unsigned long end)
+{
+}
+
+static inline void quire_pt_unshare_mm(struct mm_struct *mm)
+{
+}
+
+static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
+{
+	return false;
+}
+
+static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
+				     unsigned long addr, unsigned long cp_flags)
+{
+	return false;
+}
+
+#define pte_offset_map_lock_shared(mm, pmd, addr, ptlp) \
+	pte_offset_map_lock(mm, pmd, addr, ptlp)
+
+static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
+{
+	return false;
+}
+
+#define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
+#define quire_pvmw_charge(pvmw, mm)	do { } while (0)
+
+static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
+{
+}
+
+#define QUIRE_SMAPS_FIELD
+#define quire_smaps_others(mss)	0
+#define quire_smaps_set(mss, pmd)	do { } while (0)
+#define quire_smaps_clear(mss)	do { } while (0)
+
+#endif /* CONFIG_QUIRE_FORK */
+#endif /* _LINUX_QUIRE_FORK_H */

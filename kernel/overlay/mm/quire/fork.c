@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The fork feature: what fork() shares, the policy, the switch.
+ *
+ * Fork hands each last-level table that qualifies to the child as it is. Who
+ * cannot share copies, as ever: a reason to refuse is never an error. What
+ * happens to a shared table afterwards is in pt.c.
+ *
+ * Locking: the hook runs in dup_mmap(), under both mmap_locks held for writing
+ * and with the parent's VMA locked, so neither the parent's faults nor its
+ * system calls run at the same time. Per-process policy is two bits of mm->flags.
+ *
+ * Undo: "2" walks every process and gives it tables of its own. Fork shares
+ * nothing at that time, and unshares what it meets, so a pass that finds no
+ * marked PMD is the last one.
+ */
+#include <linux/mmu_notifier.h>
+#include <linux/pagewalk.h>
+#include <linux/sched/coredump.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/userfaultfd_k.h>
+
+#include "fork.h"
+
+DEFINE_STATIC_KEY_FALSE(quire_fork_key);
+DEFINE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
+
+static const char * const fork_count_names[] = {
+	[FORK_PMDS_MARKED] = "pmds_marked",
+	[FORK_PMDS_UNMARKED] = "pmds_unmarked",
+	[FORK_TABLES_SHARED] = "tables_shared",
+	[FORK_TABLES_COPIED] = "tables_copied",
+	[FORK_TABLES_ADOPTED] = "tables_adopted",
+	[FORK_TABLES_SANITIZED] = "tables_sanitized",
+	[FORK_TABLES_LEFT] = "tables_left",
+	[FORK_TABLES_DROPPED] = "tables_dropped",
+	[FORK_COPY_RETRIED] = "copies_retried",
+	[FORK_CAUSE_FIRST + QUIRE_PT_FAULT] = "unshared_fault",
+	[FORK_CAUSE_FIRST + QUIRE_PT_GUP] = "unshared_gup",
+	[FORK_CAUSE_FIRST + QUIRE_PT_WALK] = "unshared_walk",
+	[FORK_CAUSE_FIRST + QUIRE_PT_SYSCALL] = "unshared_syscall",
+	[FORK_CAUSE_FIRST + QUIRE_PT_FORK] = "unshared_fork",
+	[FORK_CAUSE_FIRST + QUIRE_PT_SWAPOFF] = "unshared_swapoff",
+	[FORK_REFUSED_POLICY] = "refused_policy",
+	[FORK_REFUSED_FEW_TABLES] = "refused_few_tables",
+	[FORK_REFUSED_VMA] = "refused_vma",
+	[FORK_REFUSED_RANGE] = "refused_range",
+	[FORK_REFUSED_PINNED] = "refused_pinned",
+	[FORK_REFUSED_NOTIFIER] = "refused_notifier",
+	[FORK_REFUSED_OFF] = "refused_off",
+	[FORK_RMAP_FLUSHES] = "rmap_flushes",
+	NULL
+};
+
+/*
+ * A process with fewer page tables forks as ever: sharing a handful saves less
+ * than the faults that undo it cost.
+ */
+static unsigned int min_tables = 16;
+QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
+
+static const struct attribute * const fork_knobs[] = {
+	&min_tables_knob.attr.attr,
+	NULL
+};
+
+/* A shared table would break what these promise; see the rules in pt.c. */
+#define UNSHAREABLE (VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |	\
+		     VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |		\
+		     VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |		\
+		     VM_WIPEONFORK | VM_DONTCOPY)
+
+static bool vma_shareable(struct vm_area_struct *dst, struct vm_area_struct *src)
+{
+	return vma_is_anonymous(src) && !(src->vm_flags & UNSHAREABLE) &&
+	       (src->vm_flags & VM_MAYWRITE) && !userfaultfd_armed(src) &&
+	       dst->vm_flags == src->vm_flags;
+}
+
+/* Returns the counter of the reason not to share, or -1. */
+static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
+		   pmd_t *dst_pmd, unsigned long addr, unsigned long end)
+{
+	struct mm_struct *mm = src->vm_mm;
+	unsigned long policy = READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK;
+
+	if (!static_branch_likely(&quire_fork_key))
+		return FORK_REFUSED_OFF;
+	if (policy == MMF_QUIRE_NEVER)
+		return FORK_REFUSED_POLICY;
+	if (policy != MMF_QUIRE_ALWAYS &&
+	    mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables))
+		return FORK_REFUSED_FEW_TABLES;
+	if (!vma_shareable(dst, src))
+		return FORK_REFUSED_VMA;
+	if (!IS_ALIGNED(addr, PMD_SIZE) || end - addr != PMD_SIZE || !pmd_none(*dst_pmd))
+		return FORK_REFUSED_RANGE;
+	/* write_protect_seq is raised: a pin that is not seen here will not be. */
+	if (test_bit(MMF_HAS_PINNED, &mm->flags))
+		return FORK_REFUSED_PINNED;
+	if (mm_has_notifiers(mm))
+		return FORK_REFUSED_NOTIFIER;
+	return -1;
+}
+
+/* The bit may be inherited from a parent that shared; the place on the list is not. */
+static void note_sharer(struct mm_struct *mm)
+{
+	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		set_bit(MMF_QUIRE_SHARED, &mm->flags);
+	quire_pt_on_mmlist(mm);
+}
+
+/**
+ * __quire_fork_copy - fork's decision on one table
+ * @dst_vma: the child's
+ * @src_vma: the parent's
+ * @dst_pmd: the child's
+ * @src_pmd: the parent's; points to a table
+ * @addr: start of what fork copies now
+ * @end: its end, within the table
+ *
+ * Context: see the head of this file. Returns 1 if the child shares the table,
+ * 0 if it is to be copied, -ENOMEM.
+ */
+int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma,
+		      pmd_t *dst_pmd, pmd_t *src_pmd, unsigned long addr,
+		      unsigned long end)
+{
+	struct mm_struct *src_mm = src_vma->vm_mm, *dst_mm = dst_vma->vm_mm;
+	int reason = refusal(dst_vma, src_vma, dst_pmd, addr, end);
+
+	if (reason >= 0) {
+		fork_count(reason);
+		return quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
+	}
+	note_sharer(src_mm);
+	note_sharer(dst_mm);
+	quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
+	return 1;
+}
+
+/* Walkers without the lock, from before the first table is shared, must be gone. */
+static int fork_start(void)
+{
+	static_branch_enable(&quire_pt_used_key);
+	synchronize_rcu();
+	return 0;
+}
+
+static unsigned long marked_pmds(void)
+{
+	return quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) -
+	       quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
+}
+
+/**
+ * quire_next_mm - iterate over the processes' address spaces
+ * @pid: 0 to begin; set to the process's, in the initial namespace
+ *
+ * Returns the mm of the first process after @pid that has one, for mmput(), or
+ * NULL at the end. An mm that several processes use comes several times.
+ */
+struct mm_struct *quire_next_mm(pid_t *pid)
+{
+	struct mm_struct *mm = NULL;
+	struct task_struct *task;
+	struct pid *next;
+
+	while (!mm) {
+		rcu_read_lock();
+		next = find_ge_pid(*pid + 1, &init_pid_ns);
+		task = next ? get_pid_task(next, PIDTYPE_PID) : NULL;
+		*pid = next ? pid_nr(next) : 0;
+		rcu_read_unlock();
+		if (!next)
+			return NULL;
+		if (!task)
+			continue;
+		mm = get_task_mm(task);
+		put_task_struct(task);
+	}
+	return mm;
+}
+
+static void drain_once(void)
+{
+	struct mm_struct *mm;
+	pid_t pid = 0;
+
+	while ((mm = quire_next_mm(&pid))) {
+		if (test_bit(MMF_QUIRE_SHARED, &mm->flags)) {
+			mmap_read_lock(mm);
+			quire_pt_unshare_mm(mm);
+			mmap_read_unlock(mm);
+		}
+		mmput(mm);
+		cond_resched();
+	}
+}
+
+/* A fork that began before the gate closed may add users until it ends. */
+#define DRAIN_PASSES 20
+
+static int fork_drain(void)
+{
+	int i;
+
+	for (i = 0; i < DRAIN_PASSES && marked_pmds(); i++) {
+		if (i)
+			schedule_timeout_uninterruptible(HZ / 20);
+		drain_once();
+	}
+	return marked_pmds() ? -EBUSY : 0;
+}
+
+struct quire_feature quire_fork_feature = {
+	.name = "fork",
+	.key = &quire_fork_key,
+	.start = fork_start,
+	.drain = fork_drain,
+	.knobs = fork_knobs,
+	.counter_names = fork_count_names,
+	.counters = (unsigned long __percpu *)quire_fork_counts,
+};
+
+static int __init quire_fork_init(void)
+{
+	int ret = quire_pt_init();
+
+	return ret ? ret : quire_register(&quire_fork_feature);
+}
+late_initcall(quire_fork_init);

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/quire/pt_check: proves the invariants of shared tables.
+ *
+ * Reading it visits every process and compares
+ *   - each shared table's users with the marked PMDs that point to it,
+ *   - its owner with the processes that have it, or the orphans' mm,
+ *   - each process's RSS counters with the entries that are charged to it,
+ *   - the PMDs counted as marked with those found.
+ *
+ * It is exact only while no process changes its memory, so a test calls it when
+ * all is quiet; a failed comparison is repeated a few times before it is told.
+ *
+ * Locking: check_lock serialises readers. Each process is visited under its
+ * mmap_lock, one table at a time under its page table lock.
+ */
+#include <linux/debugfs.h>
+#include <linux/delay.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/pagewalk.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/swapops.h>
+#include <linux/xarray.h>
+
+#include "../internal.h"
+#include "fork.h"
+
+#define ATTEMPTS 5
+#define MAX_COMPLAINTS 20
+
+static DEFINE_MUTEX(check_lock);
+
+struct seen_table {
+	unsigned long found;	/* marked PMDs that point to it */
+	unsigned long users;	/* as it says itself */
+	struct mm_struct *owner;
+	bool owner_has_it;
+};
+
+struct check {
+	struct seq_file *m;
+	struct xarray tables;	/* PFN -> struct seen_table */
+	unsigned long marked;
+	unsigned long processes;
+	pid_t pid;		/* that is walked */
+	unsigned int complaints;
+	long rss[NR_MM_COUNTERS];	/* of the process that is walked */
+	long orphans[NR_MM_COUNTERS];
+	int error;
+};
+
+#define complain(check, fmt, ...) do {					\
+	if ((check)->complaints++ < MAX_COMPLAINTS && (check)->m)		\
+		seq_printf((check)->m, fmt, ##__VA_ARGS__);			\
+} while (0)
+
+static void count_entry(struct check *check, long *rss, struct vm_area_struct *vma,
+			unsigned long addr, pte_t pte)
+{
+	struct page *page;
+	swp_entry_t entry;
+
+	if (pte_none(pte))
+		return;
+	if (pte_present(pte)) {
+		page = vm_normal_page(vma, addr, pte);
+		if (page)
+			rss[mm_counter(page_folio(page))]++;
+		return;
+	}
+	entry = pte_to_swp_entry(pte);
+	if (!non_swap_entry(entry))
+		rss[MM_SWAPENTS]++;
+	else if (is_migration_entry(entry))
+		rss[mm_counter(pfn_swap_entry_folio(entry))]++;
+}
+
+static struct seen_table *seen(struct check *check, unsigned long pfn)
+{
+	struct seen_table *table = xa_load(&check->tables, pfn);
+
+	if (table)
+		return table;
+	table = kzalloc(sizeof(*table), GFP_ATOMIC);
+	if (table && xa_is_err(xa_store(&check->tables, pfn, table, GFP_ATOMIC))) {
+		kfree(table);
+		table = NULL;
+	}
+	if (!table)
+		check->error = -ENOMEM;
+	return table;
+}
+
+/* Returns where the entries are to be counted; NULL if they are another's. */
+static long *note_shared(struct check *check, pmd_t *pmd, struct mm_struct *mm)
+{
+	struct seen_table *table = seen(check, pmd_pfn(*pmd));
+	long *rss = NULL;
+
+	check->marked++;
+	if (!table)
+		return NULL;
+	table->users = quire_pt_users(pmd);
+	table->owner = quire_pt_charged(pmd);
+	if (table->owner == mm) {
+		table->owner_has_it = true;
+		rss = check->rss;
+	} else if (table->owner == quire_pt_orphans && !table->found) {
+		rss = check->orphans;
+	}
+	table->found++;
+	return rss;
+}
+
+static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
+			   struct mm_walk *walk)
+{
+	struct check *check = walk->private;
+	long *rss = check->rss;
+	spinlock_t *ptl;
+	pte_t *pte, *start;
+
+	walk->action = ACTION_CONTINUE;
+	ptl = pmd_trans_huge_lock(pmd, walk->vma);
+	if (ptl) {
+		if (pmd_present(*pmd) && !is_huge_zero_pmd(*pmd))
+			rss[mm_counter(page_folio(pmd_page(*pmd)))] += HPAGE_PMD_NR;
+		else if (is_pmd_migration_entry(*pmd))
+			rss[MM_ANONPAGES] += HPAGE_PMD_NR;
+		spin_unlock(ptl);
+		return 0;
+	}
+	start = pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
+	if (!pte)
+		return 0;
+	if (pmd_pt_shared(*pmd)) {
+		rss = note_shared(check, pmd, walk->mm);
+		if (!IS_ALIGNED(addr, PMD_SIZE) || next - addr != PMD_SIZE)
+			complain(check, "table at %lx of pid %d is not in one VMA\n",
+				 addr, check->pid);
+	}
+	for (; rss && addr != next; pte++, addr += PAGE_SIZE)
+		count_entry(check, rss, walk->vma, addr, ptep_get(pte));
+	pte_unmap_unlock(start, ptl);
+	return 0;
+}
+
+static const struct mm_walk_ops check_ops = {
+	.pmd_entry = check_pmd_entry,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
+
+static bool special_vma(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	for_each_vma(vmi, vma)
+		if (vma->vm_flags & VM_HUGETLB)
+			return true;
+	return false;
+}
+
+static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid)
+{
+	int i;
+
+	memset(check->rss, 0, sizeof(check->rss));
+	check->pid = pid;
+	mmap_write_lock(mm);
+	if (!special_vma(mm)) {
+		walk_page_range(mm, 0, TASK_SIZE_MAX, &check_ops, check);
+		for (i = 0; i < NR_MM_COUNTERS; i++) {
+			long says = percpu_counter_sum(&mm->rss_stat[i]);
+
+			if (says != check->rss[i])
+				complain(check, "pid %d: RSS counter %d says %ld, found %ld\n",
+					 pid, i, says, check->rss[i]);
+		}
+	}
+	mmap_write_unlock(mm);
+	check->processes++;
+}
+
+static void compare_tables(struct check *check)
+{
+	struct seen_table *table;
+	unsigned long pfn, counted;
+	int i;
+
+	xa_for_each(&check->tables, pfn, table) {
+		if (table->users != table->found)
+			complain(check, "table %lx: %lu users, found %lu\n", pfn,
+				 table->users, table->found);
+		if (table->owner != quire_pt_orphans && !table->owner_has_it)
+			complain(check, "table %lx: its owner does not have it\n", pfn);
+	}
+	counted = quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) -
+		  quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
+	if (counted != check->marked)
+		complain(check, "%lu marked PMDs counted, found %lu\n", counted, check->marked);
+	for (i = 0; i < NR_MM_COUNTERS; i++) {
+		long says = percpu_counter_sum(&quire_pt_orphans->rss_stat[i]);
+
+		if (says != check->orphans[i])
+			complain(check, "orphans: RSS counter %d says %ld, found %ld\n",
+				 i, says, check->orphans[i]);
+	}
+}
+
+/* Each address space once, by its thread group's leader; CLONE_VM by the oldest. */
+static void visit_all(struct check *check)
+{
+	struct xarray visited;
+	struct mm_struct *mm;
+	pid_t pid = 0;
+
+	xa_init(&visited);
+	while ((mm = quire_next_mm(&pid))) {
+		unsigned long key = (unsigned long)mm >> 4;
+
+		if (!xa_load(&visited, key)) {
+			xa_store(&visited, key, xa_mk_value(1), GFP_KERNEL);
+			check_mm_struct(check, mm, pid);
+		}
+		mmput(mm);
+		cond_resched();
+	}
+	xa_destroy(&visited);
+}
+
+static int check_once(struct seq_file *m, struct check *check)
+{
+	struct seen_table *table;
+	unsigned long pfn;
+
+	memset(check, 0, sizeof(*check));
+	check->m = m;
+	xa_init(&check->tables);
+	visit_all(check);
+	compare_tables(check);
+	if (m)
+		seq_printf(m, "%lu processes, %lu marked PMDs, orphans %ld pages, %u complaints\n",
+			   check->processes, check->marked, check->orphans[MM_ANONPAGES],
+			   check->complaints);
+	xa_for_each(&check->tables, pfn, table)
+		kfree(table);
+	xa_destroy(&check->tables);
+	return check->error;
+}
+
+static int pt_check_show(struct seq_file *m, void *v)
+{
+	static struct check check;
+	int i, ret;
+
+	mutex_lock(&check_lock);
+	for (i = 1; i < ATTEMPTS; i++) {
+		ret = check_once(NULL, &check);
+		if (ret || !check.complaints)
+			break;
+		msleep(50);
+	}
+	ret = check_once(m, &check);
+	mutex_unlock(&check_lock);
+	return ret;
+}
+DEFINE_SHOW_ATTRIBUTE(pt_check);
+
+static int __init fork_check_init(void)
+{
+	debugfs_create_file("pt_check", 0400, quire_debugfs(), NULL, &pt_check_fops);
+	return 0;
+}
+late_initcall(fork_check_init);

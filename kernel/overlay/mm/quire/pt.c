@@ -1,0 +1,675 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Shared page tables: last-level tables that several processes use at once.
+ *
+ * A shared table is the table itself, with its state in its ptdesc (see
+ * linux/quire_pt.h). Each PMD that points to it is write-protected and marked.
+ * The entries are as they were when it was first shared, writable ones
+ * included: the PMD alone protects them.
+ *
+ * Rules
+ *
+ *  - folio mapcounts, folio references and swap counts count the entries that
+ *    exist in memory. An entry of a shared table counts once.
+ *  - PageAnonExclusive and a writable entry mean "this table's alone". They
+ *    mean "this process's alone" only if the PMD is not marked.
+ *  - Processes change a shared table never: they get a private one first (by
+ *    copying it, or by adopting it when they are its last user), or leave it.
+ *    __pte_offset_map() refuses a marked PMD, so a walker that was forgotten
+ *    sees no table. The reverse map changes entries in place: it flushes the
+ *    TLBs of all processes and charges the table's owner.
+ *  - A table that is shared lies within one VMA in each process. Whoever moves
+ *    a boundary into it, or changes a VMA's flags, unshares it first.
+ *  - The entries are charged (RSS) to one mm, the owner: the process that
+ *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
+ *  - No pin (FOLL_PIN) and no reference (FOLL_GET) is ever taken through a
+ *    marked PMD. References from before the sharing can only be the owner's
+ *    doing: it may adopt the table as it is, others sanitize it first.
+ *
+ * Locks: a PMD begins and ceases to be marked under the table's page table lock
+ * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
+ * stand for the PMD's lock. Who holds the table's PTL and sees a PMD that points
+ * to it knows that it is shared, or is not. A table may be touched through a
+ * marked PMD only while that PMD's lock or the table's PTL is held: to get from
+ * one to the other is what quire_pte_offset_map_lock() is for.
+ *
+ * Lifetime: users counts the PMDs that point to the table. A leaver clears its
+ * PMD, flushes its TLB and only then lets go of its count, all before its VMA
+ * leaves the reverse map. The one that brings it to 0 drops the entries and
+ * frees the table by RCU. A table that was adopted is an ordinary one again;
+ * it is freed in the ordinary way, which is safe: lockless walkers do not enter
+ * by marked PMDs, and the reverse map's walkers hold the anon_vma lock, which
+ * unlinking the adopter's VMA waits for.
+ */
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pagewalk.h>
+#include <linux/rmap.h>
+#include <linux/sched/coredump.h>
+#include <linux/sched/mm.h>
+#include <linux/swap.h>
+#include <linux/swapops.h>
+
+#include <asm/pgalloc.h>
+#include <asm/tlbflush.h>
+
+#include "../internal.h"
+#include "../swap.h"
+#include "fork.h"
+
+DEFINE_STATIC_KEY_FALSE(quire_pt_used_key);
+
+/*
+ * Charged for the entries of tables whose owner left. As the source of copies it
+ * stands for the table itself, which is no single process's: its
+ * write_protect_seq counts as raised for ever, for nothing can be pinned through
+ * a shared table.
+ */
+struct mm_struct *quire_pt_orphans __ro_after_init;
+
+static pte_t *first_slot(struct ptdesc *pt)
+{
+	return (pte_t *)ptdesc_address(pt);
+}
+
+static spinlock_t *lock_table(struct mm_struct *mm, pmd_t *pmd)
+{
+	spinlock_t *ptl = pte_lockptr(mm, pmd);
+
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	return ptl;
+}
+
+/*
+ * What one entry is charged as; -1 for what is not charged. The area is
+ * anonymous, so its pages are: no need to look at a struct page.
+ */
+static int charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+{
+	swp_entry_t entry;
+
+	if (pte_none(pte))
+		return -1;
+	if (pte_present(pte))
+		return vm_normal_page(vma, addr, pte) ? MM_ANONPAGES : -1;
+	entry = pte_to_swp_entry(pte);
+	if (!non_swap_entry(entry))
+		return MM_SWAPENTS;
+	if (is_migration_entry(entry) || is_device_private_entry(entry) ||
+	    is_device_exclusive_entry(entry))
+		return MM_ANONPAGES;
+	return -1;
+}
+
+/*
+ * Move the charge for all entries. The PTL is held; vma is any user's, @addr the
+ * first slot's address.
+ */
+static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
+		     unsigned long addr, struct mm_struct *to)
+{
+	struct mm_struct *from = *quire_pt_owner(pt);
+	int rss[NR_MM_COUNTERS] = {};
+	pte_t *pte = first_slot(pt);
+	int i;
+
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
+		int type = charged_as(vma, addr, ptep_get(pte));
+
+		if (type >= 0)
+			rss[type]++;
+	}
+	for (i = 0; i < NR_MM_COUNTERS; i++) {
+		if (!rss[i])
+			continue;
+		add_mm_counter(from, i, -rss[i]);
+		add_mm_counter(to, i, rss[i]);
+	}
+	*quire_pt_owner(pt) = to;
+}
+
+static pte_t sanitized_nonpresent(pte_t pte)
+{
+	swp_entry_t entry = pte_to_swp_entry(pte);
+	pte_t clean;
+
+	if (!non_swap_entry(entry))
+		return pte_swp_clear_exclusive(pte);
+	if (!is_migration_entry(entry) || is_readable_migration_entry(entry))
+		return pte;
+	clean = swp_entry_to_pte(make_readable_migration_entry(swp_offset(entry)));
+	if (pte_swp_soft_dirty(pte))
+		clean = pte_swp_mksoft_dirty(clean);
+	if (pte_swp_uffd_wp(pte))
+		clean = pte_swp_mkuffd_wp(clean);
+	return clean;
+}
+
+/*
+ * Make every entry one that its next writer must look at. No TLB holds a
+ * writable translation, for all PMDs are write-protected: nothing to flush.
+ */
+static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	pte_t *pte = first_slot(pt);
+	int i;
+
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
+		pte_t ptent = ptep_get(pte);
+		struct page *page;
+
+		if (pte_none(ptent))
+			continue;
+		if (!pte_present(ptent)) {
+			pte_t clean = sanitized_nonpresent(ptent);
+
+			if (!pte_same(clean, ptent))
+				set_pte_at(mm, addr, pte, clean);
+			continue;
+		}
+		page = vm_normal_page(vma, addr, ptent);
+		if (page && PageAnon(page) && PageAnonExclusive(page))
+			ClearPageAnonExclusive(page);
+		if (pte_write(ptent))
+			ptep_set_wrprotect(mm, addr, pte);
+	}
+	quire_pt_state(pt)->flags |= QUIRE_PT_SANITIZED;
+	fork_count(FORK_TABLES_SANITIZED);
+}
+
+/**
+ * quire_pt_share - let a new process use a table
+ * @src_mm: the parent, mmap_lock held for writing
+ * @dst_mm: the child, likewise
+ * @src_pmd: points to the table, marked or not; its VMA is locked for writing
+ * @dst_pmd: none
+ *
+ * Reads and changes no entry. Cannot fail. The parent's TLB must be flushed
+ * before the child runs and before the parent's mmap_lock is let go.
+ */
+void quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
+		    pmd_t *src_pmd, pmd_t *dst_pmd)
+{
+	struct ptdesc *pt = quire_pmd_ptdesc(*src_pmd);
+	struct quire_pt_state *state = quire_pt_state(pt);
+	spinlock_t *ptl = pte_lockptr(src_mm, src_pmd);
+
+	spin_lock(ptl);
+	if (pmd_pt_shared(*src_pmd)) {
+		state->users++;
+	} else {
+		state->users = 2;
+		state->flags = 0;
+		*quire_pt_owner(pt) = src_mm;
+		set_pmd(src_pmd, quire_pmd_mark(*src_pmd));
+		fork_count(FORK_PMDS_MARKED);
+	}
+	set_pmd(dst_pmd, *src_pmd);
+	spin_unlock(ptl);
+	mm_inc_nr_ptes(dst_mm);
+	fork_count(FORK_PMDS_MARKED);
+	fork_count(FORK_TABLES_SHARED);
+}
+
+/* The PMD's lock and the PTL are held, and there is no other user. */
+static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	struct ptdesc *pt = quire_pmd_ptdesc(*pmd);
+	struct quire_pt_state *state = quire_pt_state(pt);
+	struct mm_struct *owner = *quire_pt_owner(pt);
+
+	if (owner != vma->vm_mm) {
+		if (unlikely(owner != quire_pt_orphans))
+			quire_warn(&quire_fork_feature, "last user of a table of another's\n");
+		if (!(state->flags & QUIRE_PT_SANITIZED))
+			sanitize(pt, vma, addr);
+		recharge(pt, vma, addr, vma->vm_mm);
+	}
+	*quire_pt_owner(pt) = NULL;
+	state->users = 0;
+	set_pmd(pmd, quire_pmd_unmark(*pmd));
+	fork_count(FORK_PMDS_UNMARKED);
+	fork_count(FORK_TABLES_ADOPTED);
+}
+
+static void drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+{
+	struct page *page;
+	swp_entry_t entry;
+
+	if (pte_present(pte)) {
+		page = vm_normal_page(vma, addr, pte);
+		if (!page)
+			return;
+		folio_remove_rmap_pte(page_folio(page), page, vma);
+		free_page_and_swap_cache(page);
+		return;
+	}
+	entry = pte_to_swp_entry(pte);
+	if (!non_swap_entry(entry)) {
+		free_swap_and_cache(entry);
+	} else if (is_device_private_entry(entry) || is_device_exclusive_entry(entry)) {
+		page = pfn_swap_entry_to_page(entry);
+		if (is_device_private_entry(entry))
+			folio_remove_rmap_pte(page_folio(page), page, vma);
+		folio_put(page_folio(page));
+	}
+}
+
+/*
+ * Empty a table that no PMD points to and no TLB knows: the entries of a copy
+ * that was given up, or those that the last of all users left. Their charge is
+ * the caller's.
+ */
+static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+{
+	pte_t *pte = first_slot(pt);
+	int i;
+
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
+		if (!pte_none(ptep_get(pte)))
+			drop_slot(vma, addr, ptep_get_and_clear(vma->vm_mm, addr, pte));
+}
+
+static void free_table_rcu(struct rcu_head *head)
+{
+	struct ptdesc *pt = container_of(head, struct ptdesc, pt_rcu_head);
+
+	pte_free(NULL, ptdesc_page(pt));
+}
+
+/*
+ * Let go of a table that this mm does not point to any more and that its TLBs
+ * have forgotten. The VMA is still in the reverse map.
+ */
+static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+{
+	struct quire_pt_state *state = quire_pt_state(pt);
+	spinlock_t *ptl = ptlock_ptr(pt);
+	bool last;
+
+	spin_lock(ptl);
+	last = !--state->users;
+	if (last) {
+		int rss[NR_MM_COUNTERS] = {}, i;
+		unsigned long a = addr;
+		pte_t *pte = first_slot(pt);
+
+		for (i = 0; i < PTRS_PER_PTE; i++, a += PAGE_SIZE) {
+			int type = charged_as(vma, a, ptep_get(pte + i));
+
+			if (type >= 0)
+				rss[type]--;
+		}
+		drop_slots(pt, vma, addr);
+		for (i = 0; i < NR_MM_COUNTERS; i++)
+			if (rss[i])
+				add_mm_counter(*quire_pt_owner(pt), i, rss[i]);
+	}
+	spin_unlock(ptl);
+	if (!last)
+		return;
+	/* A reverse map walker may be waiting for the lock. */
+	fork_count(FORK_TABLES_DROPPED);
+	call_rcu(&pt->pt_rcu_head, free_table_rcu);
+}
+
+/*
+ * Copy all entries into an empty table, under the locks of the PMD and of the
+ * table at once: migration entries must not end up where the reverse map cannot
+ * find them. 0, or -EIO with *entry a swap entry that needs a continuation.
+ */
+static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
+		      struct ptdesc *copy, unsigned long addr, swp_entry_t *entry)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	struct vm_area_struct src;
+	int rss[NR_MM_COUNTERS] = {};
+	int done, i;
+
+	/* The table's own view of the VMA; nothing looks at its links or locks. */
+	data_race(memcpy(&src, vma, sizeof(src)));
+	src.vm_mm = quire_pt_orphans;
+	done = quire_pt_copy_slots(vma, &src, first_slot(copy), first_slot(pt), addr, rss);
+	if (done < PTRS_PER_PTE) {
+		*entry = pte_to_swp_entry(ptep_get(first_slot(pt) + done));
+		drop_slots(copy, vma, addr);
+		fork_count(FORK_COPY_RETRIED);
+		return -EIO;
+	}
+	quire_pt_state(pt)->flags |= QUIRE_PT_SANITIZED;
+	/* The owner stays charged, for the copy now, and the table is an orphan. */
+	if (*quire_pt_owner(pt) == mm) {
+		*quire_pt_owner(pt) = quire_pt_orphans;
+		mm = quire_pt_orphans;
+	}
+	for (i = 0; i < NR_MM_COUNTERS; i++)
+		if (rss[i])
+			add_mm_counter(mm, i, rss[i]);
+	return 0;
+}
+
+/*
+ * One attempt. 0: the PMD is private now; -EAGAIN: a new table is needed;
+ * -EIO: as copy_table(). Uses up *new if it was needed.
+ */
+static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+			pgtable_t *new, swp_entry_t *entry)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	spinlock_t *pml, *ptl;
+	struct ptdesc *pt;
+	int ret = 0;
+
+	pml = pmd_lock(mm, pmd);
+	if (!pmd_pt_shared(*pmd)) {
+		spin_unlock(pml);
+		return 0;
+	}
+	pt = quire_pmd_ptdesc(*pmd);
+	ptl = lock_table(mm, pmd);
+	if (quire_pt_state(pt)->users == 1) {
+		adopt(vma, pmd, addr);
+		pt = NULL;
+	} else if (!*new) {
+		ret = -EAGAIN;
+	} else {
+		ret = copy_table(vma, pt, page_ptdesc(*new), addr, entry);
+		if (!ret) {
+			pmd_populate(mm, pmd, *new);
+			*new = NULL;
+			fork_count(FORK_PMDS_UNMARKED);
+			fork_count(FORK_TABLES_COPIED);
+		}
+	}
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	if (ret || !pt)
+		return ret;
+	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
+	put_table(pt, vma, addr);
+	return 0;
+}
+
+/**
+ * __quire_pt_unshare - give a process a table of its own
+ * @vma: covers the whole table
+ * @pmd: marked when the caller looked
+ * @addr: any address that the table maps
+ * @cause: who asks
+ * @gfp: 0, or __GFP_NOFAIL
+ *
+ * Context: may sleep. mmap_lock or the VMA's lock is held, for reading at
+ * least, and keeps fork from marking the PMD again.
+ * Returns 0, or -ENOMEM if @gfp is 0; the table is shared still then.
+ */
+int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       enum quire_pt_cause cause, gfp_t gfp)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	swp_entry_t entry = {};
+	pgtable_t new = NULL;
+	int ret;
+
+	fork_count(FORK_CAUSE_FIRST + cause);
+	addr &= PMD_MASK;
+	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
+		if (ret == -EAGAIN) {
+			do {
+				new = __pte_alloc_one(mm, GFP_PGTABLE_USER | gfp);
+			} while (!new && gfp);
+			ret = new ? 0 : -ENOMEM;
+		} else if (non_swap_entry(entry)) {
+			/* A device's page that was locked. */
+			cond_resched();
+			continue;
+		} else {
+			do {
+				ret = add_swap_count_continuation(entry, GFP_KERNEL);
+			} while (ret && gfp);
+		}
+		if (ret)
+			break;
+	}
+	if (new)
+		pte_free(mm, new);
+	return ret;
+}
+
+#define LEAVE_BATCH 32
+
+struct left_table {
+	struct ptdesc *pt;
+	unsigned long addr;
+};
+
+/* Clear the PMD; false if there is none to clear, or it is private now. */
+static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		  struct left_table *left)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	spinlock_t *pml, *ptl;
+	struct ptdesc *pt;
+	bool stays = false;
+
+	pml = pmd_lock(mm, pmd);
+	if (!pmd_pt_shared(*pmd)) {
+		spin_unlock(pml);
+		return false;
+	}
+	pt = quire_pmd_ptdesc(*pmd);
+	ptl = lock_table(mm, pmd);
+	if (quire_pt_state(pt)->users == 1) {
+		adopt(vma, pmd, addr);
+	} else {
+		if (*quire_pt_owner(pt) == mm)
+			recharge(pt, vma, addr, quire_pt_orphans);
+		pmd_clear(pmd);
+		mm_dec_nr_ptes(mm);
+		left->pt = pt;
+		left->addr = addr;
+		stays = true;
+		fork_count(FORK_PMDS_UNMARKED);
+		fork_count(FORK_TABLES_LEFT);
+	}
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	return stays;
+}
+
+/**
+ * __quire_pt_zap - leave the shared tables at the start of a range
+ * @vma: the range is in it
+ * @pmd: of *@addr; set to the last table's that was left
+ * @addr: start of the range; set to the end of what was left
+ * @end: end of the range, within one PMD page
+ *
+ * Touches no entry, allocates nothing where whole tables are unmapped.
+ * Context: may sleep; mmap_lock held, or the mm is exiting.
+ * Returns false if the first table is private (now) and to be zapped as ever.
+ */
+bool __quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd, unsigned long *addr,
+		    unsigned long end)
+{
+	struct left_table left[LEAVE_BATCH];
+	unsigned long start = *addr;
+	int i, nr = 0;
+
+	if (!IS_ALIGNED(start, PMD_SIZE) || end - start < PMD_SIZE) {
+		quire_pt_unshare_nofail(vma, *pmd, start, QUIRE_PT_SYSCALL);
+		return false;
+	}
+	while (nr < LEAVE_BATCH && end - *addr >= PMD_SIZE &&
+	       leave(vma, *pmd + nr, *addr, &left[nr])) {
+		nr++;
+		*addr += PMD_SIZE;
+	}
+	if (!nr)
+		return false;
+	*pmd += nr - 1;
+	flush_tlb_mm_range(vma->vm_mm, start, *addr, PAGE_SHIFT, true);
+	for (i = 0; i < nr; i++)
+		put_table(left[i].pt, vma, left[i].addr);
+	return true;
+}
+
+/**
+ * quire_pte_offset_map_lock - pte_offset_map_lock() that enters shared tables
+ * @mm: the address space
+ * @pmd: its PMD
+ * @addr: the address
+ * @ptlp: set to the lock that is held on success
+ *
+ * For readers, and for the reverse map. The PMD does not change while the lock
+ * is held; pmd_pt_shared(*@pmd) tells whether the table is shared.
+ */
+pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
+				 unsigned long addr, spinlock_t **ptlp)
+{
+	for (;;) {
+		spinlock_t *pml;
+		pte_t *pte;
+
+		if (!pmd_pt_shared(pmdp_get_lockless(pmd))) {
+			pte = pte_offset_map_lock(mm, pmd, addr, ptlp);
+			if (pte || !pmd_pt_shared(pmdp_get_lockless(pmd)))
+				return pte;
+		}
+		pml = pmd_lock(mm, pmd);
+		if (!pmd_pt_shared(*pmd)) {
+			spin_unlock(pml);
+			continue;
+		}
+		/* pte_unmap() undoes this. */
+		rcu_read_lock();
+		*ptlp = lock_table(mm, pmd);
+		spin_unlock(pml);
+		return pte_offset_kernel(pmd, addr);
+	}
+}
+
+/**
+ * quire_pt_charged - the mm that a shared table's entries are charged to
+ * @pmd: marked; the table's PTL is held
+ */
+struct mm_struct *quire_pt_charged(pmd_t *pmd)
+{
+	return *quire_pt_owner(quire_pmd_ptdesc(*pmd));
+}
+
+/**
+ * quire_pt_users - how many PMDs point to a shared table
+ * @pmd: marked; the table's PTL is held
+ */
+unsigned int quire_pt_users(pmd_t *pmd)
+{
+	return quire_pt_state(quire_pmd_ptdesc(*pmd))->users;
+}
+
+/**
+ * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
+ *
+ * Only the reverse map knows who the sharers are, and it stops at the first:
+ * all CPUs flush everything. Context: the PTL is held, interrupts are on.
+ */
+void quire_pt_flush_sharers(void)
+{
+	fork_count(FORK_RMAP_FLUSHES);
+	flush_tlb_all();
+}
+
+/**
+ * __quire_pt_split - make room for a VMA boundary
+ * @vma: will end or begin at @addr, or pass on what is beyond it
+ * @addr: the boundary
+ *
+ * Context: mmap_lock held for writing, no lock of the VMA's reverse map.
+ * Returns 0 or -ENOMEM.
+ */
+int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	pmd_t *pmd;
+
+	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end ||
+	    !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	pmd = mm_find_pmd(vma->vm_mm, addr);
+	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
+}
+
+/* The walk itself unshares, see quire_pt_walk(). */
+static int nothing_to_do(pmd_t *pmd, unsigned long addr, unsigned long next,
+			 struct mm_walk *walk)
+{
+	walk->action = ACTION_CONTINUE;
+	return 0;
+}
+
+static const struct mm_walk_ops unshare_ops = {
+	.pmd_entry = nothing_to_do,
+	.walk_lock = PGWALK_RDLOCK,
+};
+
+/**
+ * __quire_pt_unshare_range - give a process tables of its own
+ * @vma: covers the range
+ * @start: of the range
+ * @end: of the range
+ *
+ * Context: may sleep, mmap_lock held. Cannot fail.
+ */
+void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			      unsigned long end)
+{
+	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
+}
+
+/**
+ * quire_pt_unshare_mm - give a process tables of its own everywhere
+ * @mm: mmap_lock held
+ *
+ * Context: may sleep. Cannot fail.
+ */
+void quire_pt_unshare_mm(struct mm_struct *mm)
+{
+	if (quire_pt_used() && test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+}
+
+/**
+ * quire_pt_stray - a marked PMD outlived its VMA
+ *
+ * A bug. The table leaks; the users' memory is safe.
+ */
+void quire_pt_stray(void)
+{
+	quire_warn(&quire_fork_feature, "shared table left behind by unmapping\n");
+}
+
+/**
+ * quire_pt_on_mmlist - have swapoff visit an mm
+ * @mm: will use a shared table, in which the reverse map may swap out pages
+ *	for all users at once without knowing them
+ */
+void quire_pt_on_mmlist(struct mm_struct *mm)
+{
+	if (!list_empty(&mm->mmlist))
+		return;
+	spin_lock(&mmlist_lock);
+	if (list_empty(&mm->mmlist))
+		list_add(&mm->mmlist, &init_mm.mmlist);
+	spin_unlock(&mmlist_lock);
+}
+
+int __init quire_pt_init(void)
+{
+	quire_pt_orphans = mm_alloc();
+	if (!quire_pt_orphans)
+		return -ENOMEM;
+	raw_write_seqcount_begin(&quire_pt_orphans->write_protect_seq);
+	quire_pt_on_mmlist(quire_pt_orphans);
+	return 0;
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * References to pages of shared page tables: nobody may see, through a pipe or
+ * a pin, what another process writes later. The pages are in the middle of an
+ * area of whole tables, so that their table is shared at fork.
+ */
+#include <sys/ioctl.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+#include "kselftest_harness.h"
+#include "fork_test.h"
+
+#define TABLES 4
+#define PAGES (TABLES * SLOTS)
+
+/* As in mm/gup_test.h. */
+struct pin_longterm_test {
+	uint64_t addr;
+	uint64_t size;
+	uint32_t flags;
+};
+#define PIN_FLAG_WRITE	1
+#define PIN_FLAG_FAST	2
+#define PIN_START	_IOW('g', 7, struct pin_longterm_test)
+#define PIN_STOP	_IO('g', 8)
+#define PIN_READ	_IOW('g', 9, uint64_t)
+
+FIXTURE(fork_gup) {
+	char *area;
+	char *page;	/* the one that is referenced */
+	int pipe[2];
+};
+
+FIXTURE_SETUP(fork_gup)
+{
+	NEED_FORK_FEATURE();
+	self->area = map_tables(TABLES);
+	ASSERT_NE(NULL, self->area);
+	fill(self->area, PAGES, 7);
+	self->page = self->area + TABLE + 100 * PAGE;
+	memset(self->page, 'a', PAGE);
+	ASSERT_EQ(0, pipe(self->pipe));
+}
+
+FIXTURE_TEARDOWN(fork_gup)
+{
+	EXPECT_TRUE(tables_consistent());
+}
+
+static int splice_page(int fd, char *page)
+{
+	struct iovec iov = { .iov_base = page, .iov_len = PAGE };
+
+	return vmsplice(fd, &iov, 1, 0) == (ssize_t)PAGE ? 0 : -1;
+}
+
+static int pipe_byte(int fd)
+{
+	char bytes[PAGE];
+
+	return read(fd, bytes, PAGE) == (ssize_t)PAGE ? bytes[0] : -1;
+}
+
+/* The child refers to a page through the table, leaves; the parent writes. */
+TEST_F(fork_gup, child_splices_and_leaves)
+{
+	int wrote[2], left[2], status;
+	char byte = 0;
+	pid_t pid;
+
+	ASSERT_EQ(0, pipe(wrote));
+	ASSERT_EQ(0, pipe(left));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		close(wrote[1]);
+		if (splice_page(self->pipe[1], self->page) || munmap(self->area, TABLES * TABLE))
+			_exit(1);
+		close(left[1]);
+		if (read(wrote[0], &byte, 1))
+			_exit(2);
+		_exit(pipe_byte(self->pipe[0]) == 'a' ? 0 : 3);
+	}
+	close(left[1]);
+	ASSERT_EQ(0, read(left[0], &byte, 1));
+	memset(self->page, 'b', PAGE);
+	close(wrote[1]);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ('b', self->page[5]);
+}
+
+/* The child refers to a page and exits; the parent writes; a third one reads. */
+TEST_F(fork_gup, child_splices_and_exits)
+{
+	int status;
+	pid_t pid = fork();
+
+	ASSERT_LE(0, pid);
+	if (!pid)
+		_exit(splice_page(self->pipe[1], self->page) ? 1 : 0);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	ASSERT_EQ(0, status);
+	memset(self->page, 'b', PAGE);
+	EXPECT_EQ('a', pipe_byte(self->pipe[0]));
+}
+
+/* The reference is from before the fork; the child inherits the table alone. */
+TEST_F(fork_gup, parent_spliced_and_left)
+{
+	int left[2], status;
+	char byte;
+	pid_t pid;
+
+	ASSERT_EQ(0, splice_page(self->pipe[1], self->page));
+	ASSERT_EQ(0, pipe(left));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		close(left[1]);
+		if (read(left[0], &byte, 1))
+			_exit(1);
+		memset(self->page, 's', PAGE);
+		_exit(self->page[9] == 's' ? 0 : 2);
+	}
+	ASSERT_EQ(0, munmap(self->area, TABLES * TABLE));
+	close(left[1]);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ('a', pipe_byte(self->pipe[0]));
+}
+
+/* Three users: what one refers to no other's adoption may change. */
+TEST_F(fork_gup, three_users)
+{
+	int go[2], status, i;
+	pid_t pid[2];
+	char byte;
+
+	ASSERT_EQ(0, pipe(go));
+	for (i = 0; i < 2; i++) {
+		pid[i] = fork();
+		ASSERT_LE(0, pid[i]);
+		if (pid[i])
+			continue;
+		close(go[1]);
+		if (i == 0)
+			_exit(splice_page(self->pipe[1], self->page) ? 1 : 0);
+		if (read(go[0], &byte, 1))
+			_exit(2);
+		memset(self->page, 't', PAGE);
+		_exit(self->page[1] == 't' ? 0 : 3);
+	}
+	ASSERT_EQ(pid[0], waitpid(pid[0], &status, 0));
+	ASSERT_EQ(0, status);
+	memset(self->page, 'b', PAGE);
+	close(go[1]);
+	ASSERT_EQ(pid[1], waitpid(pid[1], &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ('a', pipe_byte(self->pipe[0]));
+	EXPECT_EQ('b', self->page[1]);
+}
+
+TEST_F(fork_gup, process_vm)
+{
+	char buffer[PAGE];
+	struct iovec local = { buffer, PAGE }, remote = { self->page, PAGE };
+	int go[2], status;
+	pid_t pid;
+	char byte;
+
+	ASSERT_EQ(0, pipe(go));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		close(go[1]);
+		if (read(go[0], &byte, 1))
+			_exit(1);
+		_exit(self->page[0] == 'w' && self->page[PAGE - 1] == 'w' ? 0 : 2);
+	}
+	ASSERT_EQ((ssize_t)PAGE, process_vm_readv(pid, &local, 1, &remote, 1, 0));
+	EXPECT_EQ('a', buffer[0]);
+	memset(buffer, 'w', PAGE);
+	ASSERT_EQ((ssize_t)PAGE, process_vm_writev(pid, &local, 1, &remote, 1, 0));
+	EXPECT_EQ('a', self->page[0]);
+	close(go[1]);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ('a', self->page[0]);
+}
+
+TEST_F(fork_gup, ptrace_pokes)
+{
+	int status;
+	pid_t pid = fork();
+
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		ptrace(PTRACE_TRACEME, 0, 0, 0);
+		raise(SIGSTOP);
+		_exit(*(long *)self->page == 12345 ? 0 : 1);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	ASSERT_TRUE(WIFSTOPPED(status));
+	errno = 0;
+	EXPECT_EQ(0x6161616161616161L, ptrace(PTRACE_PEEKDATA, pid, self->page, 0));
+	EXPECT_EQ(0, ptrace(PTRACE_POKEDATA, pid, self->page, 12345L));
+	EXPECT_EQ('a', self->page[0]);
+	ASSERT_EQ(0, ptrace(PTRACE_CONT, pid, 0, 0));
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ('a', self->page[0]);
+}
+
+/* A read-only pin keeps showing what its process writes, and nobody else's. */
+static void pin(struct __test_metadata *_metadata, char *page, unsigned int flags, bool in_child)
+{
+	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
+	int fd = open("/sys/kernel/debug/gup_test", O_RDWR), status;
+	char seen[PAGE];
+	uint64_t to = (uintptr_t)seen;
+	int pinned[2], wrote[2];
+	char byte;
+	pid_t pid;
+
+	if (fd < 0)
+		SKIP(return, "no gup_test");
+	ASSERT_EQ(0, pipe(pinned));
+	ASSERT_EQ(0, pipe(wrote));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid == in_child) {
+		/* This one pins. */
+		int bad = !!ioctl(fd, PIN_START, &args);
+
+		close(pinned[1]);
+		close(wrote[1]);
+		if (read(wrote[0], &byte, 1))
+			bad += 2;
+		bad += ioctl(fd, PIN_READ, &to) ? 4 : seen[0] != 'a' ? 8 : 0;
+		memset(page, 'p', PAGE);
+		bad += ioctl(fd, PIN_READ, &to) ? 16 : seen[0] != 'p' ? 32 : 0;
+		ioctl(fd, PIN_STOP);
+		if (!pid)
+			_exit(bad);
+		EXPECT_EQ(0, bad);
+	} else {
+		int bad = 0;
+
+		close(wrote[0]);
+		close(pinned[1]);
+		if (read(pinned[0], &byte, 1))
+			bad = 1;
+		memset(page, 'o', PAGE);
+		close(wrote[1]);
+		if (!pid)
+			_exit(bad + (page[0] == 'o' ? 0 : 2));
+		EXPECT_EQ(0, bad);
+		EXPECT_EQ('o', page[0]);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	close(fd);
+}
+
+TEST_F(fork_gup, child_pins_for_reading)
+{
+	pin(_metadata, self->page, 0, true);
+}
+
+TEST_F(fork_gup, child_pins_for_reading_fast)
+{
+	pin(_metadata, self->page, PIN_FLAG_FAST, true);
+}
+
+TEST_F(fork_gup, child_pins_for_writing_fast)
+{
+	pin(_metadata, self->page, PIN_FLAG_FAST | PIN_FLAG_WRITE, true);
+}
+
+TEST_F(fork_gup, parent_pins_for_reading_fast)
+{
+	pin(_metadata, self->page, PIN_FLAG_FAST, false);
+}
+
+TEST_F(fork_gup, parent_pins_for_writing)
+{
+	pin(_metadata, self->page, PIN_FLAG_WRITE, false);
+}
+
+/* Who has pinned does not share from then on. */
+TEST_F(fork_gup, pinned_process_copies)
+{
+	struct pin_longterm_test args = { (uintptr_t)self->page, PAGE, PIN_FLAG_WRITE };
+	int fd = open("/sys/kernel/debug/gup_test", O_RDWR), status;
+	char seen[PAGE];
+	uint64_t to = (uintptr_t)seen;
+	pid_t pid;
+
+	if (fd < 0)
+		SKIP(return, "no gup_test");
+	ASSERT_EQ(0, ioctl(fd, PIN_START, &args));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid)
+		_exit(shared_tables(getpid()) == 0 && self->page[3] == 'a' ? 0 : 1);
+	memset(self->page, 'z', PAGE);
+	ASSERT_EQ(0, ioctl(fd, PIN_READ, &to));
+	EXPECT_EQ('z', seen[77]);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	ioctl(fd, PIN_STOP);
+	close(fd);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The reverse map on shared page tables: swap out, swap in, swapoff, compaction.
+ * Swap is on zram; a memory cgroup's memory.reclaim makes reclaim certain.
+ */
+#include <sys/stat.h>
+#include <sys/swap.h>
+
+#include "kselftest_harness.h"
+#include "fork_test.h"
+
+#define TABLES 4
+#define PAGES (TABLES * SLOTS)
+#define LEN (TABLES * TABLE)
+#define GROUP "/sys/fs/cgroup/quire_fork_swap"
+#define SWAP "/dev/zram0"
+#define SWAP_BYTES (256UL << 20)
+
+static long serve(char command, void *arg)
+{
+	char *area = arg;
+
+	switch (command) {
+	case 'r':
+		return wrong(area, PAGES, 7);
+	case '1':
+		return *(uint64_t *)area != word_for(0, 7);
+	case 'W':
+		fill(area, PAGES, 3);
+		return wrong(area, PAGES, 3);
+	case 's':
+		return shared_tables(getpid());
+	}
+	return -1;
+}
+
+static int make_swap(void)
+{
+	char page[PAGE] = "";
+	uint32_t *info = (uint32_t *)(page + 1024);
+	int fd;
+
+	write_word("/sys/block/zram0/reset", "1");
+	if (write_word("/sys/block/zram0/disksize", "268435456"))
+		return -1;
+	info[0] = 1;
+	info[1] = SWAP_BYTES / PAGE - 1;
+	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
+	fd = open(SWAP, O_WRONLY);
+	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
+		return -1;
+	return swapon(SWAP, 0);
+}
+
+static int join_group(void)
+{
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(GROUP, 0755);
+	return write_word(GROUP "/cgroup.procs", "0");
+}
+
+/* Reclaim until most of the area is swapped out of this process. */
+static bool swap_out(char *area)
+{
+	int i;
+
+	for (i = 0; i < 200; i++) {
+		if (smaps_of(getpid(), area, "Swap") >= (long)(LEN / 1024 * 3 / 4))
+			return true;
+		write_word(GROUP "/memory.reclaim", "16M");
+	}
+	return false;
+}
+
+FIXTURE(fork_swap) {
+	char *area;
+	struct helper child;
+};
+
+FIXTURE_SETUP(fork_swap)
+{
+	NEED_FORK_FEATURE();
+	if (join_group())
+		SKIP(return, "no memory cgroup");
+	if (make_swap())
+		SKIP(return, "no swap on zram");
+	self->area = map_tables(TABLES);
+	ASSERT_NE(NULL, self->area);
+	fill(self->area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&self->child, serve, self->area));
+	ASSERT_LE(TABLES, shared_tables(getpid()));
+}
+
+FIXTURE_TEARDOWN(fork_swap)
+{
+	swapoff(SWAP);
+	EXPECT_EQ(0, stop_helper(&self->child));
+	EXPECT_TRUE(tables_consistent());
+	write_word("/sys/fs/cgroup/cgroup.procs", "0");
+	rmdir(GROUP);
+}
+
+TEST_F(fork_swap, out_and_in)
+{
+	ASSERT_TRUE(swap_out(self->area));
+	/* It went out of the tables in place, for both. */
+	EXPECT_LE(TABLES - 1, shared_tables(getpid()));
+	EXPECT_LE((long)(LEN / 2048), smaps_of(self->child.pid, self->area, "Swap"));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_TRUE(tables_consistent());
+}
+
+TEST_F(fork_swap, written_after_out)
+{
+	ASSERT_TRUE(swap_out(self->area));
+	fill(self->area, PAGES, 11);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 11));
+	EXPECT_TRUE(tables_consistent());
+}
+
+TEST_F(fork_swap, swapoff_with_all)
+{
+	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_EQ(0, swapoff(SWAP));
+	EXPECT_EQ(0, smaps_of(getpid(), self->area, "Swap"));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+}
+
+TEST_F(fork_swap, swapoff_after_owner_left)
+{
+	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_EQ(0, munmap(self->area, LEN));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, swapoff(SWAP));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+}
+
+TEST_F(fork_swap, leavers_swap_entries)
+{
+	ASSERT_TRUE(swap_out(self->area));
+	EXPECT_EQ(0, stop_helper(&self->child));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	ASSERT_EQ(0, start_helper(&self->child, serve, self->area));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_F(fork_swap, compaction)
+{
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		if (write_word("/proc/sys/vm/compact_memory", "1"))
+			SKIP(return, "no compaction");
+		EXPECT_EQ(0, ask(&self->child, 'r'));
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	}
+	EXPECT_LE(TABLES, shared_tables(getpid()));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+}
+
+TEST_HARNESS_MAIN

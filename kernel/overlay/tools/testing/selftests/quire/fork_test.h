@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the tests of the fork feature share. Include after kselftest_harness.h. */
+#ifndef FORK_TEST_H
+#define FORK_TEST_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TABLE	(2UL << 20)		/* what one last-level table maps */
+#define PAGE	4096UL
+#define SLOTS	(TABLE / PAGE)
+#define FOLDER	"/sys/kernel/mm/quire/fork/"
+#define CHECK	"/sys/kernel/debug/quire/pt_check"
+
+static inline long fork_stat(const char *name)
+{
+	char path[128];
+	long value = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), FOLDER "stats/%s", name);
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%ld", &value) != 1)
+		value = -1;
+	if (f)
+		fclose(f);
+	return value;
+}
+
+/* A number after "name:" in a file of /proc/PID, summed over all its lines. */
+static inline long proc_sum(pid_t pid, const char *file, const char *name)
+{
+	char path[64], line[512];
+	size_t len = strlen(name);
+	long sum = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, len) && line[len] == ':')
+			sum += strtol(line + len + 1, NULL, 10);
+	fclose(f);
+	return sum;
+}
+
+/* One field of the smaps entry of the VMA that starts at an address, in kB. */
+static inline long smaps_of(pid_t pid, void *start, const char *name)
+{
+	char path[64], line[512], want[32];
+	size_t len = strlen(name);
+	bool inside = false;
+	long value = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps", pid);
+	snprintf(want, sizeof(want), "%lx-", (unsigned long)start);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f)) {
+		if (strchr(line, '-') && strchr(line, '-') < line + 17 && line[0] >= '0' &&
+		    (line[0] <= '9' || (line[0] >= 'a' && line[0] <= 'f')))
+			inside = !strncmp(line, want, strlen(want));
+		else if (inside && !strncmp(line, name, len) && line[len] == ':')
+			value = strtol(line + len + 1, NULL, 10);
+	}
+	fclose(f);
+	return value;
+}
+
+static inline int write_word(const char *path, const char *word)
+{
+	int fd = open(path, O_WRONLY), ret;
+
+	if (fd < 0)
+		return -errno;
+	ret = write(fd, word, strlen(word)) < 0 ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+static inline long shared_tables(pid_t pid)
+{
+	return proc_sum(pid, "quire", "fork_shared_tables");
+}
+
+/* Whole tables at an aligned address, with nothing mapped right beside them. */
+static inline char *map_tables(unsigned long tables)
+{
+	size_t len = tables * TABLE;
+	char *area = mmap(NULL, len + 2 * TABLE, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *start;
+
+	if (area == MAP_FAILED)
+		return NULL;
+	start = (char *)(((unsigned long)area + TABLE) & ~(TABLE - 1));
+	if (mmap(start, len, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return NULL;
+	return start;
+}
+
+static inline uint64_t word_for(unsigned long page, uint64_t seed)
+{
+	return (page + 1) * 0x9E3779B97F4A7C15ull ^ seed;
+}
+
+static inline void fill(char *area, unsigned long pages, uint64_t seed)
+{
+	for (unsigned long i = 0; i < pages; i++)
+		*(uint64_t *)(area + i * PAGE) = word_for(i, seed);
+}
+
+/* Returns the number of pages that do not hold what fill() wrote. */
+static inline unsigned long wrong(const char *area, unsigned long pages, uint64_t seed)
+{
+	unsigned long bad = 0;
+
+	for (unsigned long i = 0; i < pages; i++)
+		bad += *(const uint64_t *)(area + i * PAGE) != word_for(i, seed);
+	return bad;
+}
+
+/* The kernel's own walk over everything; false, with its words, if it objects. */
+static inline bool tables_consistent(void)
+{
+	char text[4096];
+	ssize_t len;
+	int fd = open(CHECK, O_RDONLY);
+
+	if (fd < 0)
+		return true;
+	len = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (len <= 0)
+		return false;
+	text[len] = 0;
+	if (strstr(text, " 0 complaints"))
+		return true;
+	printf("# %s", text);
+	return false;
+}
+
+/* A child that waits for commands, one byte each, and answers with one number. */
+struct helper {
+	pid_t pid;
+	int to, from;
+};
+
+static inline long ask(struct helper *h, char command)
+{
+	long answer = -1;
+
+	if (write(h->to, &command, 1) != 1 || read(h->from, &answer, sizeof(answer)) != sizeof(answer))
+		return -1;
+	return answer;
+}
+
+/* Forks; the child serves act() until 'q' and exits with 0. */
+static inline int start_helper(struct helper *h, long (*act)(char command, void *arg), void *arg)
+{
+	int to[2], from[2];
+	char command;
+
+	if (pipe(to) || pipe(from))
+		return -1;
+	h->pid = fork();
+	if (h->pid < 0)
+		return -1;
+	if (!h->pid) {
+		close(to[1]);
+		close(from[0]);
+		while (read(to[0], &command, 1) == 1 && command != 'q') {
+			long answer = act(command, arg);
+
+			if (write(from[1], &answer, sizeof(answer)) != sizeof(answer))
+				_exit(2);
+		}
+		_exit(0);
+	}
+	close(to[0]);
+	close(from[1]);
+	h->to = to[1];
+	h->from = from[0];
+	return 0;
+}
+
+static inline int stop_helper(struct helper *h)
+{
+	int status = -1;
+
+	close(h->to);
+	waitpid(h->pid, &status, 0);
+	close(h->from);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+static inline bool fork_feature_on(void)
+{
+	char word[4] = "";
+	int fd = open(FOLDER "enabled", O_RDONLY);
+	bool on = fd >= 0 && read(fd, word, sizeof(word)) > 0 && word[0] == '1';
+
+	if (fd >= 0)
+		close(fd);
+	return on;
+}
+
+#define NEED_FORK_FEATURE() do {						\
+	if (!fork_feature_on())							\
+		SKIP(return, "the fork feature is off");			\
+	ASSERT_EQ(0, write_word("/proc/self/quire", "1"));			\
+} while (0)
+
+#endif

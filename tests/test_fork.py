@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The fork feature: page tables shared copy-on-write, in the guest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ktap
+from guest import boot
+
+# Each guest boot costs more than the programs it runs.
+PROGRAMS = ("fork_basic", "fork_gup", "fork_calls", "fork_swap")
+
+
+@pytest.mark.debug
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_selftest(selftest: Callable[..., ktap.Report], program: str) -> None:
+    """The selftests pass with the feature on, and none of them is skipped as a whole."""
+    report = selftest(program, append="quire=fork")
+    assert report.passed
+
+
+@pytest.mark.debug
+def test_model(selftest: Callable[..., ktap.Report]) -> None:
+    """Random process trees agree with the model, for fixed seeds."""
+    selftest("fork_model", "1", "6", append="quire=fork")
+
+
+@pytest.mark.soak
+def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int) -> None:
+    """Random process trees agree with the model, for as long as is allowed."""
+    program = selftest_programs / "fork_model"
+    result = guest(f"seed=1; end=$((SECONDS + {minutes * 60})); "
+                   f"while [ $SECONDS -lt $end ]; do {program} $seed 20 || exit 1; seed=$((seed + 100)); done",
+                   append="quire=fork", timeout=minutes * 60 + 600)
+    assert result.status == 0, result.output[-4000:]
+
+
+@pytest.mark.debug
+def test_boot_workload(guest: Callable[..., boot.Result]) -> None:
+    """With sharing forced on every process, shells and pipelines run, and the checker agrees."""
+    result = guest("set -e; echo 1 >/sys/kernel/mm/quire/fork/min_tables; "
+                   "for i in $(seq 40); do ls / | sort | uniq | wc -l >/dev/null; done; "
+                   "cat /sys/kernel/mm/quire/fork/state; cat /sys/kernel/debug/quire/pt_check", append="quire=fork")
+    assert result.status == 0, result.output
+    assert result.output.startswith("on\n")
+    assert " 0 complaints" in result.output
+
+
+def test_knob_bounds(guest: Callable[..., boot.Result]) -> None:
+    """A wrong value is refused and changes nothing."""
+    result = guest("cd /sys/kernel/mm/quire/fork; cat min_tables; echo 0 >min_tables; echo x >min_tables; "
+                   "echo 2 >/proc/self/quire; cat min_tables /proc/self/quire", append="quire=fork")
+    lines = [line for line in result.output.splitlines() if "rror" not in line and "nvalid" not in line]
+    assert lines[0] == lines[1] == "16"
+    assert "fork_policy: default" in result.output
