@@ -56,9 +56,10 @@ bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *sh
  */
 static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma)
 {
+	if (!static_branch_unlikely(&quire_rmap_used_key))
+		return false;
 	/* Pairs with the end of an upgrade. */
-	return static_branch_unlikely(&quire_rmap_used_key) &&
-	       smp_load_acquire(&vma->anon_borrowed);
+	return smp_load_acquire(&vma->anon_borrowed);
 }
 
 /* An anon_vma of a VMA that may be upgraded meanwhile: the one that was read. */
