@@ -40,6 +40,8 @@ bool __quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd, unsigned long *addr
 		    unsigned long end);
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp);
+int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		     unsigned int flags);
 int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr);
 void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 			      unsigned long end);
@@ -83,6 +85,15 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 	if (likely(!pmd_pt_shared(*pmd)))
 		return 0;
 	return __quire_pt_unshare(vma, pmd, addr, cause, 0);
+}
+
+/* 1: repeat the access; 0: the table is private; -ENOMEM. */
+static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
+				 unsigned long addr, unsigned int flags)
+{
+	if (likely(!pmd_pt_shared(*pmd)))
+		return 0;
+	return __quire_pt_fault(vma, pmd, addr, flags);
 }
 
 /* Where there is no way to fail: the one page comes from the reserves. */
@@ -213,6 +224,12 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 					   unsigned long addr,
 					   enum quire_pt_cause cause)
 {
+}
+
+static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
+				 unsigned long addr, unsigned int flags)
+{
+	return 0;
 }
 
 static inline bool quire_pt_keep(pmd_t *pmd)

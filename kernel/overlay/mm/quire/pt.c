@@ -41,6 +41,7 @@
  * by marked PMDs, and the reverse map's walkers hold the anon_vma lock, which
  * unlinking the adopter's VMA waits for.
  */
+#include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/mmu_notifier.h>
@@ -436,6 +437,49 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	if (new)
 		pte_free(mm, new);
 	return ret;
+}
+
+/* Wait for a page that is being migrated; false if that is not what is there. */
+static bool wait_for_migration(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
+{
+	swp_entry_t entry;
+	spinlock_t *ptl;
+	pte_t *pte, ptent;
+
+	pte = quire_pte_offset_map_lock(mm, pmd, addr, &ptl);
+	if (!pte)
+		return false;
+	ptent = ptep_get(pte);
+	if (pmd_pt_shared(*pmd) && is_swap_pte(ptent)) {
+		entry = pte_to_swp_entry(ptent);
+		if (is_migration_entry(entry)) {
+			pte_unmap(pte);
+			migration_entry_wait_on_locked(entry, ptl);
+			return true;
+		}
+	}
+	pte_unmap_unlock(pte, ptl);
+	return false;
+}
+
+/**
+ * __quire_pt_fault - a page fault met a shared table
+ * @vma: the fault's
+ * @pmd: marked when the caller looked
+ * @addr: the fault's
+ * @flags: FAULT_FLAG_*
+ *
+ * Compaction must not make its readers copy, so they wait for the page.
+ * Context: as __quire_pt_unshare(). Returns 1 if the access is to be repeated,
+ * 0 if the table is private now, -ENOMEM.
+ */
+int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		     unsigned int flags)
+{
+	if (!(flags & (FAULT_FLAG_WRITE | FAULT_FLAG_UNSHARE)) &&
+	    wait_for_migration(vma->vm_mm, pmd, addr))
+		return 1;
+	return __quire_pt_unshare(vma, pmd, addr, QUIRE_PT_FAULT, 0);
 }
 
 #define LEAVE_BATCH 32

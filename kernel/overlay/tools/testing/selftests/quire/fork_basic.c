@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* fork shares page tables: who sees what, who is charged, in which order they end. */
+#define _GNU_SOURCE
 #include <sys/prctl.h>
 
 #include "kselftest_harness.h"
@@ -56,7 +57,7 @@ FIXTURE_TEARDOWN(fork_basic)
 	EXPECT_TRUE(tables_consistent());
 }
 
-TEST_F(fork_basic, shares_and_reads)
+TEST_SLOW(fork_basic, shares_and_reads)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
 	EXPECT_LE(TABLES, ask(&self->child, 's'));
@@ -70,7 +71,7 @@ TEST_F(fork_basic, shares_and_reads)
 	EXPECT_EQ(0, wrong(self->area.start, PAGES, 7));
 }
 
-TEST_F(fork_basic, child_writes)
+TEST_SLOW(fork_basic, child_writes)
 {
 	long before;
 
@@ -91,7 +92,7 @@ TEST_F(fork_basic, child_writes)
 	EXPECT_EQ(0, wrong(self->area.start, PAGES, 8));
 }
 
-TEST_F(fork_basic, parent_writes)
+TEST_SLOW(fork_basic, parent_writes)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
 	*(uint64_t *)(self->area.start + 3 * TABLE) = 1;
@@ -108,7 +109,7 @@ TEST_F(fork_basic, parent_writes)
 	EXPECT_EQ(0, stop_helper(&self->child));
 }
 
-TEST_F(fork_basic, parent_unmaps_first)
+TEST_SLOW(fork_basic, parent_unmaps_first)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
 	ASSERT_EQ(0, munmap(self->area.start, TABLES * TABLE));
@@ -123,7 +124,7 @@ TEST_F(fork_basic, parent_unmaps_first)
 	EXPECT_EQ(0, stop_helper(&self->child));
 }
 
-TEST_F(fork_basic, owner_exits_first)
+TEST_SLOW(fork_basic, owner_exits_first)
 {
 	int sync[2], status, i;
 	pid_t pid;
@@ -163,7 +164,7 @@ TEST_F(fork_basic, owner_exits_first)
 	EXPECT_EQ(0, wrong(self->area.start, PAGES, 7));
 }
 
-TEST_F(fork_basic, fork_of_fork)
+TEST_SLOW(fork_basic, fork_of_fork)
 {
 	struct area *area = &self->area;
 	int status;
@@ -191,7 +192,7 @@ TEST_F(fork_basic, fork_of_fork)
 	EXPECT_EQ(0, stop_helper(&self->child));
 }
 
-TEST_F(fork_basic, who_is_charged)
+TEST_SLOW(fork_basic, who_is_charged)
 {
 	long before = proc_sum(getpid(), "status", "RssAnon");
 	long tables = proc_sum(getpid(), "status", "VmPTE");
@@ -213,7 +214,7 @@ TEST_F(fork_basic, who_is_charged)
 	EXPECT_EQ((long)(PAGES * 4), smaps_of(getpid(), self->area.start, "Rss"));
 }
 
-TEST_F(fork_basic, holes_and_partial_unmap)
+TEST_SLOW(fork_basic, holes_and_partial_unmap)
 {
 	char *a = self->area.start;
 
@@ -226,7 +227,7 @@ TEST_F(fork_basic, holes_and_partial_unmap)
 	EXPECT_EQ(0, stop_helper(&self->child));
 }
 
-TEST_F(fork_basic, policy)
+TEST_SLOW(fork_basic, policy)
 {
 	struct helper grandchild;
 
@@ -242,7 +243,7 @@ TEST_F(fork_basic, policy)
 	EXPECT_EQ(0, stop_helper(&grandchild));
 }
 
-TEST_F(fork_basic, switched_off_and_drained)
+TEST_SLOW(fork_basic, switched_off_and_drained)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
 	EXPECT_LE(TABLES, shared_tables(getpid()));

@@ -8,6 +8,7 @@
  *
  *	fork_model [SEED [ROUNDS]]
  */
+#define _GNU_SOURCE
 #include "kselftest_harness.h"
 #include "fork_test.h"
 
@@ -140,12 +141,23 @@ static int live(struct model *m, int depth)
 	return bad;
 }
 
-TEST(fork_model)
+FIXTURE(fork_model) {
+};
+
+FIXTURE_SETUP(fork_model)
+{
+	NEED_FORK_FEATURE();
+}
+
+FIXTURE_TEARDOWN(fork_model)
+{
+}
+
+TEST_F_TIMEOUT(fork_model, random_trees, 3600)
 {
 	struct model *m;
 	unsigned int i;
 
-	NEED_FORK_FEATURE();
 	m = mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, (void *)m);
 	for (i = 0; i < rounds; i++) {

@@ -3,6 +3,7 @@
  * The reverse map on shared page tables: swap out, swap in, swapoff, compaction.
  * Swap is on zram; a memory cgroup's memory.reclaim makes reclaim certain.
  */
+#define _GNU_SOURCE
 #include <sys/stat.h>
 #include <sys/swap.h>
 
@@ -100,7 +101,7 @@ FIXTURE_TEARDOWN(fork_swap)
 	rmdir(GROUP);
 }
 
-TEST_F(fork_swap, out_and_in)
+TEST_SLOW(fork_swap, out_and_in)
 {
 	ASSERT_TRUE(swap_out(self->area));
 	/* It went out of the tables in place, for both. */
@@ -115,7 +116,7 @@ TEST_F(fork_swap, out_and_in)
 	EXPECT_TRUE(tables_consistent());
 }
 
-TEST_F(fork_swap, written_after_out)
+TEST_SLOW(fork_swap, written_after_out)
 {
 	ASSERT_TRUE(swap_out(self->area));
 	fill(self->area, PAGES, 11);
@@ -124,7 +125,7 @@ TEST_F(fork_swap, written_after_out)
 	EXPECT_TRUE(tables_consistent());
 }
 
-TEST_F(fork_swap, swapoff_with_all)
+TEST_SLOW(fork_swap, swapoff_with_all)
 {
 	ASSERT_TRUE(swap_out(self->area));
 	ASSERT_EQ(0, swapoff(SWAP));
@@ -134,7 +135,7 @@ TEST_F(fork_swap, swapoff_with_all)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-TEST_F(fork_swap, swapoff_after_owner_left)
+TEST_SLOW(fork_swap, swapoff_after_owner_left)
 {
 	ASSERT_TRUE(swap_out(self->area));
 	ASSERT_EQ(0, munmap(self->area, LEN));
@@ -144,7 +145,7 @@ TEST_F(fork_swap, swapoff_after_owner_left)
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 }
 
-TEST_F(fork_swap, leavers_swap_entries)
+TEST_SLOW(fork_swap, leavers_swap_entries)
 {
 	ASSERT_TRUE(swap_out(self->area));
 	EXPECT_EQ(0, stop_helper(&self->child));
@@ -154,7 +155,7 @@ TEST_F(fork_swap, leavers_swap_entries)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-TEST_F(fork_swap, compaction)
+TEST_SLOW(fork_swap, compaction)
 {
 	int i;
 

@@ -220,6 +220,9 @@ static inline bool fork_feature_on(void)
 	return on;
 }
 
+/* An emulated guest, with the debug kernel's checkers, takes its time. */
+#define TEST_SLOW(fixture, test)	TEST_F_TIMEOUT(fixture, test, 600)
+
 #define NEED_FORK_FEATURE() do {						\
 	if (!fork_feature_on())							\
 		SKIP(return, "the fork feature is off");			\
