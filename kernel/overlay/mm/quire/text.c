@@ -392,28 +392,33 @@ static unsigned int text_resident(struct address_space *mapping, pgoff_t start,
 /*
  * Read what is missing of a block, and wait for what is being read: a collapse
  * does neither, for it holds locks of pages that a truncation may wait for.
+ * Readahead is the way to read, since it takes the invalidate_lock: no page
+ * appears in a range from which a hole is just being punched.
  */
 static bool text_read_block(struct file *file, pgoff_t start)
 {
 	struct address_space *mapping = file->f_mapping;
 	pgoff_t index = start, end = start + HPAGE_PMD_NR;
 	struct file_ra_state ra = {};
+	bool uptodate = true;
 
 	file_ra_state_init(&ra, mapping);
-	while (index < end) {
+	while (index < end && uptodate) {
 		struct folio *folio = filemap_get_folio(mapping, index);
 
-		if (IS_ERR(folio))
+		if (IS_ERR(folio)) {
 			page_cache_sync_readahead(mapping, &ra, file, index, end - index);
-		else
-			folio_put(folio);
-		folio = read_mapping_folio(mapping, index, file);
+			folio = filemap_get_folio(mapping, index);
+		}
 		if (IS_ERR(folio))
 			return false;
+		if (!folio_test_uptodate(folio))
+			folio_wait_locked(folio);
+		uptodate = folio_test_uptodate(folio);
 		index = folio_next_index(folio);
 		folio_put(folio);
 	}
-	return true;
+	return uptodate;
 }
 
 /*
