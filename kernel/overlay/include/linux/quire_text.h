@@ -23,6 +23,30 @@ DECLARE_STATIC_KEY_FALSE(quire_text_key);
 /* mm/khugepaged.c */
 int quire_text_collapse_block(struct file *file, pgoff_t start);
 
+/**
+ * quire_text_collapsing - is it our worker that collapses
+ * @mm: as given to collapse_file(); our worker has none
+ *
+ * It reads what is missing before, because reading takes the invalidate_lock:
+ * a truncation that holds it may wait for pages that collapse_file() has locked.
+ */
+static inline bool quire_text_collapsing(const struct mm_struct *mm)
+{
+	return !mm;
+}
+
+/**
+ * quire_text_invalidate_trylock - take the invalidate_lock while pages are locked
+ * @mapping: whose; shared
+ *
+ * Pages are to be locked after it, as truncation does. Without quire
+ * collapse_file() waits for it with 512 of them locked, and for ever.
+ */
+static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
+{
+	return filemap_invalidate_trylock_shared(mapping);
+}
+
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
 void __quire_text_drop(struct address_space *mapping);
@@ -136,6 +160,17 @@ static inline bool quire_text_place(struct file *file, unsigned long len,
 #else /* !CONFIG_QUIRE_TEXT */
 
 #define QUIRE_TEXT_HOOK static inline
+
+static inline bool quire_text_collapsing(const struct mm_struct *mm)
+{
+	return false;
+}
+
+static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
+{
+	filemap_invalidate_lock_shared(mapping);
+	return true;
+}
 
 static inline void quire_text_mapped(struct vm_area_struct *vma)
 {

@@ -390,14 +390,48 @@ static unsigned int text_resident(struct address_space *mapping, pgoff_t start,
 }
 
 /*
- * The block's memory stays with the memcg that its resident pages are charged
- * to, and so do the pages that are read to complete it.
+ * Read what is missing of a block, and wait for what is being read: a collapse
+ * does neither, for it holds locks of pages that a truncation may wait for.
+ * Readahead is the way to read, since it takes the invalidate_lock: no page
+ * appears in a range from which a hole is just being punched.
  */
-static int text_collapse_charged(struct file *file, pgoff_t start, pgoff_t first)
+static bool text_read_block(struct file *file, pgoff_t start)
+{
+	struct address_space *mapping = file->f_mapping;
+	pgoff_t index = start, end = start + HPAGE_PMD_NR;
+	struct file_ra_state ra = {};
+	bool uptodate = true;
+
+	file_ra_state_init(&ra, mapping);
+	while (index < end && uptodate) {
+		struct folio *folio = filemap_get_folio(mapping, index);
+
+		if (IS_ERR(folio)) {
+			page_cache_sync_readahead(mapping, &ra, file, index, end - index);
+			folio = filemap_get_folio(mapping, index);
+		}
+		if (IS_ERR(folio))
+			return false;
+		if (!folio_test_uptodate(folio))
+			folio_wait_locked(folio);
+		uptodate = folio_test_uptodate(folio);
+		index = folio_next_index(folio);
+		folio_put(folio);
+	}
+	return uptodate;
+}
+
+/*
+ * The block's memory stays with the memcg that its resident pages are charged
+ * to, and so do the pages that are read to complete it. All must be on the LRU:
+ * those that were read just now are in per-CPU batches.
+ */
+static int text_collapse_charged(struct file *file, pgoff_t start, pgoff_t first,
+				 struct text_pass *pass, bool complete)
 {
 	struct mem_cgroup *memcg = NULL, *old;
 	struct folio *folio = filemap_lock_folio(file->f_mapping, first);
-	int ret;
+	int ret = -EAGAIN;
 
 	if (!IS_ERR(folio)) {
 		memcg = get_mem_cgroup_from_folio(folio);
@@ -405,7 +439,12 @@ static int text_collapse_charged(struct file *file, pgoff_t start, pgoff_t first
 		folio_put(folio);
 	}
 	old = set_active_memcg(memcg);
-	ret = quire_text_collapse_block(file, start);
+	if (complete || text_read_block(file, start)) {
+		if (!complete || !pass->drained)
+			lru_add_drain_all();
+		pass->drained = true;
+		ret = quire_text_collapse_block(file, start);
+	}
 	set_active_memcg(old);
 	mem_cgroup_put(memcg);
 	return ret;
@@ -423,6 +462,7 @@ static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pa
 {
 	struct address_space *mapping = file->f_mapping;
 	loff_t end = (loff_t)(start + HPAGE_PMD_NR) << PAGE_SHIFT;
+	unsigned int resident;
 	pgoff_t first = start;
 
 	if (text_block_huge(mapping, start))
@@ -431,7 +471,8 @@ static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pa
 		pass->truncated++;
 		return;
 	}
-	if (text_resident(mapping, start, &first) < READ_ONCE(text_min_resident)) {
+	resident = text_resident(mapping, start, &first);
+	if (resident < READ_ONCE(text_min_resident)) {
 		pass->cold++;
 		return;
 	}
@@ -439,12 +480,8 @@ static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pa
 		pass->share++;
 		return;
 	}
-	/* Pages that were read just now are in per-CPU batches, not on the LRU. */
-	if (!pass->drained)
-		lru_add_drain_all();
-	pass->drained = true;
 	--*budget;
-	switch (text_collapse_charged(file, start, first)) {
+	switch (text_collapse_charged(file, start, first, pass, resident == HPAGE_PMD_NR)) {
 	case 0:
 		text_count(TEXT_COLLAPSED_BLOCKS, 1);
 		break;

@@ -33,6 +33,7 @@
 #define BLOCK		(2UL << 20)
 #define BLOCK_PAGES	(BLOCK / PAGE)
 #define FEATURE		"/sys/kernel/mm/quire/text/"
+#define EXEC_BUSY	126	/* exit status: a writer had the program open */
 #define LIMIT_S		120	/* for what the worker does; only a failure takes so long */
 
 __asm__(".pushsection .rodata\n"
@@ -204,7 +205,7 @@ static inline int start(struct program *p, const char *path, void (*before)(void
 		dup2(to[0], 0);
 		dup2(from[1], 1);
 		execl(path, path, NULL);
-		_exit(127);
+		_exit(errno == ETXTBSY ? EXEC_BUSY : 127);
 	}
 	close(to[0]);
 	close(from[1]);
