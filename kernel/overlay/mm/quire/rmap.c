@@ -89,8 +89,8 @@ static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
 static struct kmem_cache *anon_vma_cache __ro_after_init;
 static struct kmem_cache *avc_cache __ro_after_init;
 
-/* How many chains' worth of depth a fork allocates at once. */
-#define AVC_BATCH 16
+/* How many anon_vma_chains a fork allocates at once. */
+#define AVC_BATCH 32
 
 /* How often, and at which interval, a drain looks for borrowers it did not see. */
 #define DRAIN_PASSES 100
@@ -107,35 +107,48 @@ void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cach
 	avc_cache = avc_cachep;
 }
 
-static void free_avcs(struct list_head *avcs)
+/**
+ * __quire_rmap_batch_end - free what a fork did not use
+ * @batch: is empty then
+ */
+void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
 {
 	struct anon_vma_chain *avc, *next;
+	void *unused[AVC_BATCH];
+	unsigned int n = 0;
 
-	list_for_each_entry_safe(avc, next, avcs, same_vma)
-		kmem_cache_free(avc_cache, avc);
+	list_for_each_entry_safe(avc, next, &batch->avcs, same_vma) {
+		unused[n++] = avc;
+		if (n == AVC_BATCH) {
+			kmem_cache_free_bulk(avc_cache, n, unused);
+			n = 0;
+		}
+	}
+	kmem_cache_free_bulk(avc_cache, n, unused);
+	INIT_LIST_HEAD(&batch->avcs);
+	batch->nr = 0;
 }
 
-/* Put @nr new anon_vma_chains on @avcs, or none. */
-static int alloc_avcs(struct list_head *avcs, unsigned int nr)
+/*
+ * Have @nr unused anon_vma_chains, and some for areas to come: half of them,
+ * since others have no anonymous memory.
+ */
+static int fill_batch(struct quire_rmap_batch *batch, unsigned int nr)
 {
-	void *batch[AVC_BATCH];
+	void *avcs[AVC_BATCH];
 	unsigned int i, n;
 
-	for (; nr; nr -= n) {
-		n = min_t(unsigned int, nr, AVC_BATCH);
-		if (n == 1)
-			batch[0] = kmem_cache_alloc(avc_cache, GFP_KERNEL);
-		else if (!kmem_cache_alloc_bulk(avc_cache, GFP_KERNEL, n, batch))
-			batch[0] = NULL;
-		if (!batch[0]) {
-			free_avcs(avcs);
+	while (batch->nr < nr) {
+		n = clamp(batch->areas / 2, 1, AVC_BATCH);
+		n = min_t(unsigned int, max(n, nr - batch->nr), AVC_BATCH);
+		if (!kmem_cache_alloc_bulk(avc_cache, GFP_KERNEL, n, avcs))
 			return -ENOMEM;
-		}
 		for (i = 0; i < n; i++) {
-			struct anon_vma_chain *avc = batch[i];
+			struct anon_vma_chain *avc = avcs[i];
 
-			list_add(&avc->same_vma, avcs);
+			list_add(&avc->same_vma, &batch->avcs);
 		}
+		batch->nr += n;
 	}
 	return 0;
 }
@@ -156,18 +169,19 @@ static bool is_idle(const struct anon_vma *anon_vma)
 }
 
 /*
- * Link @dst to the anon_vmas of @src with @avcs, which are enough, oldest first
- * as anon_vma_clone() does it. Returns the oldest idle one, or NULL.
+ * Link @dst to the anon_vmas of @src, oldest first as anon_vma_clone() does it.
+ * The batch has enough. Returns the oldest idle one, or NULL.
  */
-static struct anon_vma *clone_chain(struct vm_area_struct *dst, struct vm_area_struct *src,
-				    struct list_head *avcs)
+static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
+				    struct vm_area_struct *src)
 {
 	struct anon_vma_chain *avc, *pavc;
 	struct anon_vma *idle = NULL;
 
 	list_for_each_entry_reverse(pavc, &src->anon_vma_chain, same_vma) {
-		avc = list_first_entry(avcs, struct anon_vma_chain, same_vma);
+		avc = list_first_entry(&batch->avcs, struct anon_vma_chain, same_vma);
 		list_del(&avc->same_vma);
+		batch->nr--;
 		link_avc(dst, avc, pavc->anon_vma);
 		if (!idle && is_idle(pavc->anon_vma))
 			idle = pavc->anon_vma;
@@ -176,30 +190,32 @@ static struct anon_vma *clone_chain(struct vm_area_struct *dst, struct vm_area_s
 }
 
 /**
- * quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
+ * __quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
+ * @batch: of this fork
  * @dst: the child's VMA, a copy of @src that is in no tree yet
  * @src: the parent's VMA, with an anon_vma; borrowed or not
  *
  * In place of anon_vma_fork(), under both mmap_locks held for writing, before
  * the page tables are copied: a walk that races with fork then finds an entry
  * in the parent's or, visited after it, the child's tables. One hold of the
- * root's lock instead of two. Returns 0 or -ENOMEM, with @dst linked nowhere.
+ * root's lock instead of two, and nothing is allocated under it. Returns 0 or
+ * -ENOMEM, with @dst linked nowhere.
  */
-int quire_rmap_fork(struct vm_area_struct *dst, struct vm_area_struct *src)
+int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
+		      struct vm_area_struct *src)
 {
 	struct anon_vma *root = src->anon_vma->root;
 	struct anon_vma *anon_vma;
-	LIST_HEAD(avcs);
 
 	dst->anon_vma = NULL;
 	dst->anon_borrowed = false;
-	if (alloc_avcs(&avcs, list_count_nodes(&src->anon_vma_chain))) {
+	if (fill_batch(batch, list_count_nodes(&src->anon_vma_chain))) {
 		count(FORK_NOMEM);
 		return -ENOMEM;
 	}
 
 	down_write(&root->rwsem);
-	anon_vma = clone_chain(dst, src, &avcs);
+	anon_vma = clone_chain(batch, dst, src);
 	if (anon_vma) {
 		count(FORK_REUSED);
 	} else {

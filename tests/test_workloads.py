@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Real programs with every feature on: they do what they do on any kernel, and every feature's walk is content."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from guest import boot, paths
+
+WORKLOADS = Path(__file__).parent / "workloads"
+
+
+@pytest.mark.debug
+def test_redis_snapshot(guest: Callable[..., boot.Result]) -> None:
+    """A dump holds the data of the moment it was asked for, twice over, and so does the server that loads it."""
+    result = guest([str(WORKLOADS / "redis.sh"), "40000", "1"], append="quire=on", timeout=900)
+    assert result.status == 0, result.output
+    assert "rdb_last_bgsave_status:ok" in result.output
+    assert "round 1:" in result.output
+
+
+def test_compiler_output(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
+    """Three compilers at once write what one writes on the host."""
+    source = tmp_path / "input.c"
+    source.write_text("\n".join(f"int f{i}(int x) {{ return x * {i} + f{i - 1}(x % {i + 1}); }}" if i else
+                                "int f0(int x) { return x; }" for i in range(1500)), encoding="utf-8")
+    program = paths.BUILD / "input.c"
+    program.write_bytes(source.read_bytes())
+    output = tmp_path / "input.s"
+    subprocess.run(["gcc", "-O2", "-frandom-seed=1", "-S", "-o", str(output), str(program)], check=True)
+    expected = hashlib.sha256(output.read_bytes() * 3).hexdigest()
+    result = guest(f"{WORKLOADS / 'compile.sh'} {program} && {WORKLOADS / 'checks.sh'}", append="quire=on", timeout=900)
+    assert result.status == 0, result.output
+    assert expected in result.output
+
+
+def test_stress(guest: Callable[..., boot.Result]) -> None:
+    """stress-ng's memory stressors verify what they read, and the walks are content afterwards."""
+    result = guest([str(WORKLOADS / "stress.sh"), "10"], append="quire=on", timeout=900)
+    assert result.status == 0, result.output
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_stress_long(guest: Callable[..., boot.Result], minutes: int) -> None:
+    """The same for as long as was asked for."""
+    result = guest([str(WORKLOADS / "stress.sh"), str(minutes * 60)], append="quire=on", timeout=minutes * 60 + 900)
+    assert result.status == 0, result.output
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_redis_long(guest: Callable[..., boot.Result], minutes: int) -> None:
+    """Many snapshots of a larger data set."""
+    result = guest([str(WORKLOADS / "redis.sh"), "200000", str(max(2, minutes // 2))], append="quire=on",
+                   timeout=minutes * 60 + 1800)
+    assert result.status == 0, result.output

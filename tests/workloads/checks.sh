@@ -1,0 +1,17 @@
+#!/bin/bash
+# The features' own walks over every process: prints what they say, fails where one complains.
+status=0
+for check in pt_check rmap_check prezero_check; do
+	file=/sys/kernel/debug/quire/$check
+	[ -e $file ] || continue
+	said=$(cat $file) || status=1
+	echo "$check: $said"
+	if grep -qE '(missing|chain_errors|dirty_blocks|miscounted_pages) [1-9]|[1-9][0-9]* complaints' <<< "$said"; then
+		echo "$check complains"
+		status=1
+	fi
+done
+for feature in /sys/kernel/mm/quire/*/state; do
+	grep -q disabled_by_warning "$feature" && { echo "$feature: disabled by a warning"; status=1; }
+done
+exit $status
