@@ -129,7 +129,7 @@ static inline bool fresh_is_zero(size_t size, int advice)
 static inline bool fresh_start(void)
 {
 	return !put(FOLDER "enabled", "2") && !put(SYSCTL "scrub_start", "0") &&
-	       !put(SYSCTL "scrub_stop", "100") && !put(SYSCTL "scrub_load", "1") &&
+	       !put(SYSCTL "scrub_stop", "50") && !put(SYSCTL "scrub_load", "1") &&
 	       !put(FOLDER "scrub_order_min", "9") && !put(FOLDER "rate_mb_per_second", "0") &&
 	       !put(FOLDER "sleep_milliseconds", "10") && !put(FOLDER "verify", "1") &&
 	       !put(FOLDER "enabled", "1");

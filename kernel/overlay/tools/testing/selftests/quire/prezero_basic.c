@@ -46,7 +46,7 @@ TEST_F_TIMEOUT(prezero, wrong_values_change_nothing, 600)
 		{ FOLDER "verify", "1", { "2", "-1", "x", "1x" } },
 		{ FOLDER "enabled", "1", { "3", "-1", "x", "on" } },
 		{ SYSCTL "scrub_start", "0", { "1001", "-1", "x", "4294967296" } },
-		{ SYSCTL "scrub_stop", "100", { "1001", "-1", "x", "4294967296" } },
+		{ SYSCTL "scrub_stop", "50", { "1001", "-1", "x", "4294967296" } },
 		{ SYSCTL "scrub_load", "1", { "1001", "-1", "x", "4294967296" } },
 	};
 	unsigned int i, j;
@@ -74,13 +74,13 @@ TEST_F_TIMEOUT(prezero, scrub_now_reaches_its_share, 600)
 {
 	unsigned long scrubbed = stat_of("scrubbed_pages"), less, more;
 
-	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "50"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "20"));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	less = stat_of("zeroed_pages");
 	EXPECT_GT(less, 0UL);
 	EXPECT_GT(stat_of("scrubbed_pages"), scrubbed);
 
-	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "100"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "40"));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	more = stat_of("zeroed_pages");
 	EXPECT_GT(more, less);
@@ -94,7 +94,7 @@ TEST_F_TIMEOUT(prezero, huge_faults_take_from_the_pool, 600)
 	unsigned long hits, pool;
 	char *start;
 
-	ASSERT_TRUE(fresh_is_zero(256 * MB, MADV_HUGEPAGE));
+	ASSERT_TRUE(fresh_is_zero(128 * MB, MADV_HUGEPAGE));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	pool = stat_of("zeroed_pages");
 	hits = stat_of("hit_huge");
@@ -106,13 +106,14 @@ TEST_F_TIMEOUT(prezero, huge_faults_take_from_the_pool, 600)
 	munmap(start, size);
 }
 
+/* More than the dirty pages that are left on the lists of the CPUs. */
 TEST_F_TIMEOUT(prezero, base_pages_come_from_split_blocks, 600)
 {
-	const size_t size = 64 * MB;
+	const size_t size = 128 * MB;
 	unsigned long hits;
 	char *start;
 
-	ASSERT_TRUE(fresh_is_zero(256 * MB, MADV_NOHUGEPAGE));
+	ASSERT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	hits = stat_of("hit_order0");
 	start = map(size, MADV_NOHUGEPAGE);
@@ -128,12 +129,12 @@ TEST_F_TIMEOUT(prezero, rounds_of_dirtying, 600)
 	int round;
 
 	for (round = 0; round < 3; round++) {
-		EXPECT_TRUE(fresh_is_zero(96 * MB, MADV_HUGEPAGE));
-		EXPECT_TRUE(fresh_is_zero(96 * MB, MADV_NOHUGEPAGE));
+		EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+		EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
 		ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	}
-	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_NOHUGEPAGE));
-	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_NOHUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_HUGEPAGE));
 }
 
 /* Blocks smaller than a huge page, down to single pages. */
@@ -144,8 +145,8 @@ TEST_F_TIMEOUT(prezero, all_orders, 600)
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
-	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_NOHUGEPAGE));
-	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_HUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_NOHUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_HUGEPAGE));
 }
 
 TEST_F_TIMEOUT(prezero, off_keeps_the_pool_and_drain_empties_it, 600)
@@ -171,7 +172,6 @@ TEST_F_TIMEOUT(prezero, off_keeps_the_pool_and_drain_empties_it, 600)
 TEST_F_TIMEOUT(prezero, kscrubd_fills_the_pool, 600)
 {
 	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
-	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "50"));
 	ASSERT_EQ(0, put(SYSCTL "scrub_start", "20"));
 	while (!stat_of("zeroed_pages"))
 		usleep(10000);
