@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # The features' own walks over every process: prints what they say, fails where one complains.
 status=0
 for check in pt_check rmap_check prezero_check; do

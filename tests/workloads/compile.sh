@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # The compiler's output does not depend on the kernel's features: prints its checksum.
 # compile.sh FILE.c [FLAGS...]; several at once, as a build does it.
 set -e

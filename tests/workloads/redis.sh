@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # A snapshot holds what was in memory when it was asked for, however much is written meanwhile.
 # redis.sh [KEYS [ROUNDS]]; prints the digests and the sharing that the snapshots had.
 set -e

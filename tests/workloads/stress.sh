@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # stress-ng's memory stressors, verifying what they read, with swap on zram: stress.sh SECONDS
 cd /dev/shm || exit 1
 echo 256M > /sys/block/zram0/disksize
