@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "fork_test.h"
 
 #define TABLES 8

@@ -9,7 +9,7 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "fork_test.h"
 
 #define TABLES 4

@@ -9,7 +9,7 @@
  *	fork_model [SEED [ROUNDS]]
  */
 #define _GNU_SOURCE
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "fork_test.h"
 
 #define TABLES 6

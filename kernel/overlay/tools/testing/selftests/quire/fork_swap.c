@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <sys/swap.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "fork_test.h"
 
 #define TABLES 4

@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #include <stdint.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "prezero.h"
 
 #define KPF_BUDDY	(1UL << 10)

@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "rmap_common.h"
 
 #define PAGE 4096UL
@@ -740,19 +740,19 @@ static void chain_run(struct __test_metadata *_metadata, int pattern, int order)
 	munmap(base, CHAIN_PAGES * PAGE);
 }
 
-TEST_F_TIMEOUT(rmap, chain_parents_first, 300)
+TEST_F_TIMEOUT(rmap, chain_parents_first, 600)
 {
 	for (int pattern = 0; pattern < 6; pattern++)
 		chain_run(_metadata, pattern, 0);
 }
 
-TEST_F_TIMEOUT(rmap, chain_children_first, 300)
+TEST_F_TIMEOUT(rmap, chain_children_first, 600)
 {
 	for (int pattern = 0; pattern < 6; pattern++)
 		chain_run(_metadata, pattern, 1);
 }
 
-TEST_F_TIMEOUT(rmap, chain_mixed, 300)
+TEST_F_TIMEOUT(rmap, chain_mixed, 600)
 {
 	for (int pattern = 0; pattern < 6; pattern++)
 		chain_run(_metadata, pattern, 2);

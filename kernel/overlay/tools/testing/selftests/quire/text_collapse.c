@@ -8,7 +8,7 @@
 #include <sys/ptrace.h>
 #include <sys/user.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "text_program.h"
 
 #define IMAGE	"/tmp/text_collapse.img"
@@ -91,7 +91,7 @@ static unsigned char *map_huge(size_t len)
 	return NULL;
 }
 
-TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 300)
+TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 600)
 {
 	long collapsed = stat_of("collapsed_blocks"), skipped, small, huge;
 
@@ -118,7 +118,7 @@ TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 300)
 	EXPECT_GE(stat_of("skipped_huge"), skipped + 1);
 }
 
-TEST_F_TIMEOUT(text, running_programs_change_over, 300)
+TEST_F_TIMEOUT(text, running_programs_change_over, 600)
 {
 	struct program other;
 
@@ -134,7 +134,7 @@ TEST_F_TIMEOUT(text, running_programs_change_over, 300)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-TEST_F_TIMEOUT(text, contents_are_the_files, 300)
+TEST_F_TIMEOUT(text, contents_are_the_files, 600)
 {
 	unsigned char *map = map_huge(FILE_SIZE);
 
@@ -143,7 +143,7 @@ TEST_F_TIMEOUT(text, contents_are_the_files, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, writers_open_drops_it, 300)
+TEST_F_TIMEOUT(text, writers_open_drops_it, 600)
 {
 	long dropped = stat_of("dropped_writer");
 	unsigned char *map = map_huge(FILE_SIZE);
@@ -170,7 +170,7 @@ TEST_F_TIMEOUT(text, writers_open_drops_it, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, files_with_a_writer_are_left_alone, 300)
+TEST_F_TIMEOUT(text, files_with_a_writer_are_left_alone, 600)
 {
 	long refused = stat_of("fallback_writer");
 	unsigned char *map;
@@ -188,7 +188,7 @@ TEST_F_TIMEOUT(text, files_with_a_writer_are_left_alone, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, truncate_drops_it, 300)
+TEST_F_TIMEOUT(text, truncate_drops_it, 600)
 {
 	long dropped = stat_of("dropped_writer");
 	size_t keep = PAGE + 700 * PAGE + 100;
@@ -207,7 +207,7 @@ TEST_F_TIMEOUT(text, truncate_drops_it, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, hole_punch_is_seen, 300)
+TEST_F_TIMEOUT(text, hole_punch_is_seen, 600)
 {
 	unsigned char *map = map_huge(FILE_SIZE), zero[PAGE] = { 0 };
 	int fd;
@@ -225,7 +225,7 @@ TEST_F_TIMEOUT(text, hole_punch_is_seen, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, private_writes_stay_private, 300)
+TEST_F_TIMEOUT(text, private_writes_stay_private, 600)
 {
 	unsigned char *map = map_huge(FILE_SIZE), byte;
 	int fd;
@@ -243,7 +243,7 @@ TEST_F_TIMEOUT(text, private_writes_stay_private, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, breakpoint_splits_one_block, 300)
+TEST_F_TIMEOUT(text, breakpoint_splits_one_block, 600)
 {
 	unsigned long at = 0x400000 + PAGE + 700 * PAGE;
 	struct user_regs_struct regs;
@@ -287,7 +287,7 @@ TEST_F_TIMEOUT(text, breakpoint_splits_one_block, 300)
 	EXPECT_GE(stop(&other), 0);
 }
 
-TEST_F_TIMEOUT(text, switching_off_leaves_and_draining_splits, 300)
+TEST_F_TIMEOUT(text, switching_off_leaves_and_draining_splits, 600)
 {
 	long drained = stat_of("drained_blocks");
 	char state[32];
@@ -305,7 +305,7 @@ TEST_F_TIMEOUT(text, switching_off_leaves_and_draining_splits, 300)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-TEST_F_TIMEOUT(text, off_queues_nothing, 300)
+TEST_F_TIMEOUT(text, off_queues_nothing, 600)
 {
 	long queued;
 
@@ -323,7 +323,7 @@ static void disable_thp(void)
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 }
 
-TEST_F_TIMEOUT(text, processes_may_opt_out, 300)
+TEST_F_TIMEOUT(text, processes_may_opt_out, 600)
 {
 	long queued = stat_of("queued"), skipped = stat_of("skipped_policy");
 
@@ -342,7 +342,7 @@ TEST_F_TIMEOUT(text, processes_may_opt_out, 300)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-TEST_F_TIMEOUT(text, small_text_is_not_queued, 300)
+TEST_F_TIMEOUT(text, small_text_is_not_queued, 600)
 {
 	struct layout small = { .pages = 600, .offset = PAGE, .fixed = true };
 	long queued = stat_of("queued"), skipped = stat_of("skipped_small");
@@ -356,7 +356,7 @@ TEST_F_TIMEOUT(text, small_text_is_not_queued, 300)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-TEST_F_TIMEOUT(text, incongruent_text_is_not_queued, 300)
+TEST_F_TIMEOUT(text, incongruent_text_is_not_queued, 600)
 {
 	struct layout odd = { .pages = 2049, .offset = PAGE, .address = 2 * PAGE, .fixed = true };
 	long queued = stat_of("queued"), skipped = stat_of("skipped_unaligned");
@@ -369,7 +369,7 @@ TEST_F_TIMEOUT(text, incongruent_text_is_not_queued, 300)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-TEST_F_TIMEOUT(text, cold_blocks_stay_small, 300)
+TEST_F_TIMEOUT(text, cold_blocks_stay_small, 600)
 {
 	long cold = stat_of("fallback_cold"), collapsed = stat_of("collapsed_blocks");
 	int fd = open(PROGRAM, O_RDONLY);
@@ -388,7 +388,7 @@ TEST_F_TIMEOUT(text, cold_blocks_stay_small, 300)
 	close(fd);
 }
 
-TEST_F_TIMEOUT(text, share_of_memory_is_limited, 300)
+TEST_F_TIMEOUT(text, share_of_memory_is_limited, 600)
 {
 	long share = stat_of("fallback_share"), collapsed = stat_of("collapsed_blocks");
 
@@ -400,7 +400,7 @@ TEST_F_TIMEOUT(text, share_of_memory_is_limited, 300)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-TEST_F_TIMEOUT(text, truncated_file_is_left_alone, 300)
+TEST_F_TIMEOUT(text, truncated_file_is_left_alone, 600)
 {
 	long shorter = stat_of("fallback_truncated");
 	unsigned char *map;
@@ -413,7 +413,7 @@ TEST_F_TIMEOUT(text, truncated_file_is_left_alone, 300)
 	munmap(map, FILE_SIZE);
 }
 
-TEST_F_TIMEOUT(text, queued_files_do_not_hold_up_umount, 300)
+TEST_F_TIMEOUT(text, queued_files_do_not_hold_up_umount, 600)
 {
 	const char *folder = "/tmp/text_collapse_2", *image = "/tmp/text_collapse_2.img";
 	const char *path = "/tmp/text_collapse_2/program";
@@ -433,7 +433,7 @@ TEST_F_TIMEOUT(text, queued_files_do_not_hold_up_umount, 300)
 	remove_fs(image, folder);
 }
 
-TEST_F_TIMEOUT(text, switching_off_forgets_the_queue, 300)
+TEST_F_TIMEOUT(text, switching_off_forgets_the_queue, 600)
 {
 	long forgotten = stat_of("forgotten");
 
@@ -477,7 +477,7 @@ static long cgroup_file_thp(void)
 	return value;
 }
 
-TEST_F_TIMEOUT(text, memory_is_charged_where_its_pages_were, 300)
+TEST_F_TIMEOUT(text, memory_is_charged_where_its_pages_were, 600)
 {
 	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
 	if (mkdir(CGROUP, 0755) || access(CGROUP "/memory.stat", R_OK))
@@ -488,7 +488,7 @@ TEST_F_TIMEOUT(text, memory_is_charged_where_its_pages_were, 300)
 	EXPECT_EQ(0, rmdir(CGROUP));
 }
 
-TEST_F_TIMEOUT(text, wrong_values_change_nothing, 300)
+TEST_F_TIMEOUT(text, wrong_values_change_nothing, 600)
 {
 	static const struct {
 		const char *knob, *too_small, *too_large;

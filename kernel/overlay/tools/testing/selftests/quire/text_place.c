@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "text_program.h"
 
 #define IMAGE	"/tmp/text_place.img"
