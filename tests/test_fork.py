@@ -39,7 +39,6 @@ def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, 
     assert result.status == 0, result.output[-4000:]
 
 
-@pytest.mark.debug
 def test_boot_workload(guest: Callable[..., boot.Result]) -> None:
     """With sharing forced on every process, shells and pipelines run, and the checker agrees."""
     result = guest("set -e; echo 1 >/sys/kernel/mm/quire/fork/min_tables; "
