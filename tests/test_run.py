@@ -23,7 +23,6 @@ def guest_run(*arguments: str) -> "subprocess.CompletedProcess[str]":
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
 
-@pytest.mark.debug
 def test_output_status_and_surroundings(kernel: str) -> None:
     """A command's output passes through whole, its status is ours, and its surroundings are as promised."""
     script = ("set -e; seq 100000; echo to-stderr >&2; id -u; touch /tmp/file; "
@@ -52,7 +51,6 @@ def test_icount_is_one_cpu_and_repeatable() -> None:
     assert max(times[1:]) <= min(times[1:]) * 1.1 + 0.02
 
 
-@pytest.mark.debug
 @pytest.mark.parametrize("word, kinds, title", [
     ("warn", {"warning"}, "WARNING: "),
     ("bug", {"bug", "oops"}, "kernel BUG at "),
@@ -85,7 +83,6 @@ def test_kasan_report_is_seen() -> None:
     assert [one for one in result.splats if one.kind == "kasan"], [one.title for one in result.splats]
 
 
-@pytest.mark.debug
 def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
     """A command that never ends gives 71 after its timeout, with what it printed until then."""
     result = boot.run(trigger("hang"), kernel=kernel, timeout=10)

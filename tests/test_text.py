@@ -29,6 +29,7 @@ def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]
     selftest("text_collapse", append="quire=on", timeout=900)
 
 
+@pytest.mark.soak
 def test_stress(selftest: Callable[..., ktap.Report]) -> None:
     """Runners, readers, writers, switches and unmounts at once, for a few seconds and a fixed seed."""
     selftest("text_stress", "5", "1", append="quire=text", timeout=900)

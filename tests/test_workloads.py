@@ -39,9 +39,10 @@ def test_compiler_output(guest: Callable[..., boot.Result], tmp_path: Path) -> N
     assert expected in result.output
 
 
+@pytest.mark.soak
 def test_stress(guest: Callable[..., boot.Result]) -> None:
     """stress-ng's memory stressors verify what they read, and the walks are content afterwards."""
-    result = guest([str(WORKLOADS / "stress.sh"), "10"], append="quire=on", timeout=900)
+    result = guest([str(WORKLOADS / "stress.sh"), "60"], append="quire=on", timeout=900)
     assert result.status == 0, result.output
 
 
