@@ -17,7 +17,7 @@ import pytest
 
 from guest import boot, build, paths
 
-TESTS = ["cow", "pagemap_ioctl", "mremap_test", "mremap_dontunmap", "ksm_functional_tests", "madv_populate",
+TESTS = ["cow", "mremap_test", "mremap_dontunmap", "ksm_functional_tests", "madv_populate",
          "mlock2-tests", "mkdirty", "soft-dirty", "mrelease_test", "map_populate", "droppable", "mdwe_test",
          "on-fault-limit", "mlock-random-test"]
 PROGRAMS = paths.BUILD / "mm_selftests"
