@@ -20,6 +20,7 @@ def test_basic(selftest: Callable[..., ktap.Report]) -> None:
     selftest("prezero_basic", append="quire=prezero", cpus=2, timeout=1200)
 
 
+@pytest.mark.soak
 @pytest.mark.debug
 def test_stress_short(selftest: Callable[..., ktap.Report]) -> None:
     """A fixed sequence of use, with switches and knobs turned meanwhile, on four CPUs."""
