@@ -4,6 +4,7 @@
  *
  * Locking: quire_lock covers the list of features and each one's state. It is
  * taken before anything else and held across a feature's start, stop and drain.
+ * The list only grows, so that it may be read under RCU, too.
  * The boot option is parsed before there are other threads and read-only after.
  *
  * Undo: "0" closes the gate and stops; "2" also drains. A feature that found
@@ -14,6 +15,9 @@
 #include <linux/init.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
+#include <linux/quire.h>
+#include <linux/rculist.h>
+#include <linux/seq_file.h>
 #include <linux/string.h>
 
 #include "quire.h"
@@ -67,6 +71,25 @@ unsigned long quire_counter(const struct quire_feature *feature, unsigned int in
 	for_each_possible_cpu(cpu)
 		sum += per_cpu_ptr(feature->counters, cpu)[index];
 	return sum;
+}
+
+/**
+ * quire_vmstat_show - all features' counters, for the end of /proc/vmstat
+ * @m: where to
+ *
+ * Any context. Does not wait for a feature that is being switched or drained.
+ */
+void quire_vmstat_show(struct seq_file *m)
+{
+	struct quire_feature *f;
+	unsigned int i;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(f, &quire_features, list)
+		for (i = 0; f->counter_names && f->counter_names[i]; i++)
+			seq_printf(m, "quire_%s_%s %lu\n", f->name,
+				   f->counter_names[i], quire_counter(f, i));
+	rcu_read_unlock();
 }
 
 static void quire_close(struct quire_feature *f)
@@ -197,7 +220,7 @@ int quire_register(struct quire_feature *feature)
 		return ret;
 	}
 	mutex_lock(&quire_lock);
-	list_add_tail(&feature->list, &quire_features);
+	list_add_tail_rcu(&feature->list, &quire_features);
 	mutex_unlock(&quire_lock);
 
 	if (quire_list_has(quire_boot_list, feature->name)) {
