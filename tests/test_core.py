@@ -36,3 +36,22 @@ def test_every_feature_switches(guest: Callable[..., boot.Result]) -> None:
     assert result.status == 0, result.output
     states = dict(line.split() for line in result.output.splitlines())
     assert states and set(states.values()) == {"on"}, states
+
+
+def test_inconsistency_takes_a_feature_off_for_good(kernel: str) -> None:
+    """Whoever warns is off, stays off, can still be drained, and leaves the other features on."""
+    script = f"""
+        cd {QUIRE}
+        others=$(ls -d */ | grep -v prezero)
+        echo prezero > /sys/kernel/debug/quire/trigger
+        until read state < prezero/state && [ $state != on ]; do sleep 0.1; done
+        echo $state
+        echo 1 2> /dev/null > prezero/enabled && echo on again
+        echo 2 > prezero/enabled && echo drained
+        cat prezero/state
+        for other in $others; do read state < $other/state; [ $state = on ] || echo $other is $state; done
+    """
+    result = boot.run(script, kernel=kernel, append="quire=on", timeout=1200)
+    assert [splat.title for splat in result.splats if "quire" not in splat.title] == []
+    assert result.status == boot.SPLAT
+    assert result.output.split("\n") == ["disabled_by_warning", "drained", "disabled_by_warning", ""]
