@@ -54,6 +54,9 @@
 #include "quire.h"
 #include "text.h"
 
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_text.h>
+
 #define TEXT_SLOTS		64
 #define TEXT_TRIES		6	/* the delay doubles each time: 6.3 s in all */
 #define TEXT_MIN_RETRY_MS	20U
@@ -299,6 +302,10 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 	else
 		why = text_enqueue(file, start, end);
 	text_count(why, 1);
+	if (why == TEXT_QUEUED)
+		trace_text_queue(file_inode(file), start, end);
+	else if (why == TEXT_SKIPPED_HUGE)
+		trace_text_map(file_inode(file), start, end);
 }
 
 void __quire_text_drop(struct address_space *mapping)
@@ -504,6 +511,7 @@ static void text_leave(struct text_pass *pass, struct file *file, pgoff_t start,
 		       enum text_counter why)
 {
 	pass->left[why]++;
+	trace_text_fallback(file_inode(file), start, text_counter_names[why]);
 }
 
 /* Why a collapse failed, by what quire_text_collapse_block() returned. */
@@ -547,6 +555,7 @@ static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pa
 	error = text_collapse_charged(file, start, first, pass, resident == HPAGE_PMD_NR);
 	if (!error) {
 		text_count(TEXT_COLLAPSED_BLOCKS, 1);
+		trace_text_collapse(file_inode(file), start, resident);
 	} else if (error != -EEXIST) {
 		text_leave(pass, file, start, text_failure(error));
 	}
