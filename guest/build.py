@@ -28,6 +28,8 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "off": ("guest", "off"),
 }
 ESTIMATED_OBJECTS = 1600
+ROOM_PER_VARIANT = 300 << 20
+ROOM_FOR_SOURCES = 2200 << 20
 REPRODUCIBLE = {
     "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 2026",
     "KBUILD_BUILD_USER": "quire",
@@ -206,9 +208,19 @@ def build(variant: str) -> Path:
     return image
 
 
+def check_space(variants: list[str], free: int) -> None:
+    """Raise BuildError if the disk cannot hold what is still to be built."""
+    missing = [variant for variant in variants if not (objects_of(variant) / "vmlinux").exists()]
+    needed = len(missing) * ROOM_PER_VARIANT + (0 if paths.TREE.exists() else ROOM_FOR_SOURCES)
+    if missing and free < needed:
+        raise BuildError(f"{free >> 20} MB are free for build/, {needed >> 20} MB are needed for {', '.join(missing)}: "
+                         "make room, or `make clean` and build again")
+
+
 def build_all(variants: list[str]) -> None:
     """Update the tree and build the variants, one after the other."""
     with paths.build_lock():
+        check_space(variants, shutil.disk_usage(paths.BUILD).free)
         tree.make_base()
         if any(source_of(variant) == paths.TREE for variant in variants):
             tree.update()
@@ -224,7 +236,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         build_all(args.variants)
-    except (BuildError, tree.TreeError) as error:
+    except (BuildError, tree.TreeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
