@@ -93,11 +93,13 @@ def conditions(result: dict) -> str:
     """Return the line without which the numbers are no numbers."""
     clock = "instructions (1 ns = 1 instruction, shift=0)" if result["clock"] == "icount" else "time"
     guest = result["guest"]
+    host = result.get("host")
+    others = f", {host['load']} tasks running on the host's {host['cpus']} CPUs before" if host else ""
     return (
         f"base {result['base']}, quire {kernel_text(result)}, clock: {clock}, {guest['accelerator']}, "
         f"guest {guest['memory']} and "
         f"{guest['cpus']} cpu(s), randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
-        f"median of {result['runs']} boot(s)"
+        f"median of {result['runs']} boot(s){others if result['clock'] == 'time' else ''}"
     )
 
 

@@ -12,7 +12,7 @@ def megabytes(options: Options) -> int:
 def script(options: Options) -> str:
     """Return the guest's script: two starts, one when the kernel has had a second, many at once; small programs."""
     mb = megabytes(options)
-    calls = options.pick(4000000, 1000000, 1000)
+    calls = options.pick(100000 if options.icount else 4000000, 100000, 1000)
     return f"""truncate -s {mb + 64}M image
 mkfs.ext4 -q -F -m 0 -b 4096 image
 mkdir -p mnt
@@ -52,12 +52,12 @@ BENCHMARK = Benchmark(
     main=({"start": "second"}, "faults"),
     boots=(("icount", 1), ("time", 1)),
     aims=(
-        Aim("page faults of the second execution, times fewer", "faults", {"start": "second"}, 12.9, "times",
-            headline=True),
-        Aim("share of the whole 2 MiB blocks that is PMD-mapped, second execution", "pmd_share", {"start": "second"},
-            0.95, "value", more_is_better=True),
-        Aim("the same, after a second", "pmd_share", {"start": "after_1s"}, 0.95, "value", more_is_better=True,
-            headline=True),
+        Aim("page faults of 483 MB text, executed again after a second, times fewer", "faults", {"start": "after_1s"},
+            12.9, "times", clock="time", headline=True),
+        Aim("page faults of 64 MB text, executed again after a second, times fewer", "faults", {"start": "after_1s"},
+            12.9, "times"),
+        Aim("share of the whole 2 MiB blocks that is PMD-mapped within a second", "pmd_share", {"start": "after_1s"},
+            0.95, "value", more_is_better=True, headline=True),
         Aim("start-up, first execution", "touch_ms", {"start": "first"}, 1.05),
         Aim("start-up, second execution", "touch_ms", {"start": "second"}, 0.8),
         Aim("memory of 8 executions at once, against one", "memory_kB", {"together": "8"}, 1.05, against="on",
