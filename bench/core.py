@@ -95,7 +95,7 @@ class Benchmark:
 
     script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
     features are switched on in the column "on"; shown are the metrics that get a table, of which those in
-    more_is_better count upwards. native names the metrics of one row in the form of the work that is answered.
+    more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the metrics of one row in the form of the work that is answered.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Benchmark:
     script: Callable[[Options], str]
     shown: tuple[str, ...]
     more_is_better: frozenset[str] = frozenset()
+    by_clock: frozenset[str] = frozenset()
     native: tuple[str, ...] = ()
     memory: str = "4G"
     timeout: int = 900

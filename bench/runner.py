@@ -183,7 +183,7 @@ def measure(
         "name": benchmark.name,
         "title": benchmark.title,
         "features": list(benchmark.features),
-        "shown": list(benchmark.shown),
+        "shown": [m for m in benchmark.shown if not (options.icount and m in benchmark.by_clock)],
         "more_is_better": sorted(benchmark.more_is_better),
         "native": list(benchmark.native),
         "main": benchmark.main,

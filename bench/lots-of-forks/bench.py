@@ -27,7 +27,7 @@ BENCHMARK = Benchmark(
     shown=("us_per_pipeline", "us", "anon_vma", "anon_vma_chain", "slab_kB"),
     native=("real_s", "user_s", "sys_s"),
     main=({"vmas": "300", "depth": "32", "writes": "none"}, "us"),
-    boots=(("icount", 1), ("time", 3)),
+    boots=(("icount", 1), ("time", 1)),
     aims=(
         Aim("fork+exit with 300 mappings", "us", {"vmas": "300", "depth": "0"}, 0.65),
         Aim("fork+exit with 1000 mappings", "us", {"vmas": "1000", "depth": "0"}, 0.65, headline=True),

@@ -20,7 +20,7 @@ def script(options: Options) -> str:
     for mode, reps in modes:
         for threads in (1,) if alone or mode == "busy" else (1, 2):
             for page, size in (("huge", mb), ("small", mb // 4)):
-                for n in LINES[page] if mode == "burst" and not options.quick else (1, 0):
+                for n in LINES[page] if options.icount and mode == "burst" and not options.quick else (1, 0):
                     lines.append(f"./pft {size} {reps} {threads} {page} {n} {mode}")
     return "\n".join(lines)
 
