@@ -95,7 +95,8 @@ class Benchmark:
 
     script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
     features are switched on in the column "on"; shown are the metrics that get a table, of which those in
-    more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the metrics of one row in the form of the work that is answered.
+    more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the
+    metrics of one row in the form of the work that is answered.
     """
 
     name: str

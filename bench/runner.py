@@ -66,7 +66,8 @@ def programs_of(benchmark: core.Benchmark, options: core.Options) -> list[str]:
 def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
     """Return the whole script that runs in the guest."""
     copies = "\n".join(f"cp {shlex.quote(str(OUT / 'bin' / p))} ." for p in programs_of(benchmark, options))
-    return PRELUDE.format(copies=copies, base=shlex.quote(str(REPO / "build" / "base"))) + benchmark.script(options) + "\n" + CLOSING
+    base = shlex.quote(str(REPO / "build" / "base"))
+    return PRELUDE.format(copies=copies, base=base) + benchmark.script(options) + "\n" + CLOSING
 
 
 def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
@@ -148,16 +149,12 @@ def _first_line(*command: str) -> str:
 
 
 @functools.cache
-def kernel_of_today() -> dict[str, str]:
-    """Return what our kernel was built from: the last commit that touched it, its date, and whether more was changed."""
-    commit, _, date = _first_line("git", "log", "-1", "--format=%h %cs", "--", "kernel").partition(" ")
-    return {
-        "commit": commit,
-        "date": date,
-        "changed": "yes" if _first_line("git", "status", "--porcelain", "--", "kernel") else "no",
-        "compiler": _first_line("gcc", "--version"),
-        "qemu": _first_line("qemu-system-x86_64", "--version"),
-    }
+def origin_of_kernel() -> dict[str, str]:
+    """Return what our kernel was built from, as the build noted it, and the tools that built and run it."""
+    note = REPO / "build" / "quire" / "origin.json"
+    origin = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    tools = {"compiler": _first_line("gcc", "--version"), "qemu": _first_line("qemu-system-x86_64", "--version")}
+    return {"commit": "of an unknown commit", "date": "an unknown date", "changed": "no", **origin, **tools}
 
 
 def accelerator(column: str, options: core.Options) -> str:
@@ -189,7 +186,7 @@ def measure(
         "main": benchmark.main,
         "notes": notes,
         "base": base_version(),
-        "kernel": kernel_of_today(),
+        "kernel": origin_of_kernel(),
         "host": {"cpus": os.cpu_count(), "load": round(load, 1)},
         "clock": "icount" if options.icount else "time",
         "quick": options.quick or options.tiny,

@@ -190,6 +190,21 @@ def _install(source: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
+def _git(*arguments: str) -> str:
+    """Return what git prints; nothing where there is no git or no repository."""
+    if not shutil.which("git"):
+        return ""
+    done = subprocess.run(["git", *arguments, "--", "kernel"], cwd=paths.REPO, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return done.stdout.strip()
+
+
+def _origin() -> dict[str, str]:
+    """Say what our part of a kernel is built from: the last commit that touched it, its date, and edits since then."""
+    commit, _, date = _git("log", "-1", "--format=%h %cs").partition(" ")
+    return {"commit": commit, "date": date, "changed": "yes" if _git("status", "--porcelain") else "no"}
+
+
 def build(variant: str) -> Path:
     """Build one variant and return its bzImage. The caller holds the build lock and has updated the tree."""
     (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
@@ -203,6 +218,8 @@ def build(variant: str) -> Path:
         _install(objects / "vmlinux", paths.BUILD / variant / "vmlinux")
         _install(objects / ".config", paths.BUILD / variant / "config")
         _install(built, image)
+    origin = paths.BUILD / variant / "origin.json"
+    origin.write_text(json.dumps(_origin()), encoding="utf-8")
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
           f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)
     return image
