@@ -48,6 +48,8 @@ def amount(aim: core.Aim, value: float | None) -> str:
 
 def score_of(aim: core.Aim, found: core.Finding | None) -> str:
     """Return a finding as an aim speaks of it."""
+    if found and aim.how == "times" and found.value < 1:
+        return "nothing left"
     return amount(aim, found.score if found else None)
 
 

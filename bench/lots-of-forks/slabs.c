@@ -3,13 +3,13 @@
  * Kernel memory for anonymous reverse mapping: anon_vma and anon_vma_chain
  * objects that the children of a process with many mappings hold, all alive at
  * once. before_exec: forked and about to exec, so they write to nothing but
- * their stack. execed: after exec of a small program. idle: forked servers,
- * which have written to one mapping in ten.
+ * their stack (exec frees what they hold, with any kernel). idle: forked
+ * servers, which have written to one mapping in ten.
  */
 #include "bench.h"
 
-enum state { BEFORE_EXEC, EXECED, IDLE };
-static const char * const state_name[] = { "before_exec", "execed", "idle" };
+enum state { BEFORE_EXEC, IDLE };
+static const char * const state_name[] = { "before_exec", "idle" };
 
 static const char * const caches[] = { "anon_vma", "anon_vma_chain" };
 
@@ -26,33 +26,26 @@ static char *map_many(long vmas)
 	return mem;
 }
 
-static void child(enum state state, char *mem, long vmas, char *self, int ready, int leave)
+static void child(enum state state, char *mem, long vmas, int ready, int leave)
 {
-	char *args[] = { self, "wait", NULL };
 	char c;
 
-	dup2(ready, 10);
-	dup2(leave, 11);
-	if (state == EXECED) {
-		execv(self, args);
-		_exit(1);
-	}
 	if (state == IDLE)
 		for (long i = 0; i < vmas / 2; i += 5)
 			mem[2 * i * PAGE] = 2;
-	write(10, "x", 1);
-	read(11, &c, 1);
+	write(ready, "x", 1);
+	read(leave, &c, 1);
 	_exit(0);
 }
 
-static void run(enum state state, char *mem, long vmas, long children, char *self)
+static void run(enum state state, char *mem, long vmas, long children)
 {
 	long before[2], more[2];
 	int ready[2], leave[2];
 	long bytes = 0;
 	char c;
 
-	if (pipe(ready) || pipe2(leave, O_CLOEXEC))
+	if (pipe(ready) || pipe(leave))
 		die("pipe");
 	for (int i = 0; i < 2; i++)
 		before[i] = slab_number(caches[i], "objects");
@@ -63,7 +56,7 @@ static void run(enum state state, char *mem, long vmas, long children, char *sel
 			die("fork");
 		if (!pid) {
 			close(leave[1]);
-			child(state, mem, vmas, self, ready[1], leave[0]);
+			child(state, mem, vmas, ready[1], leave[0]);
 		}
 	}
 	for (long i = 0; i < children; i++)
@@ -87,14 +80,9 @@ static void run(enum state state, char *mem, long vmas, long children, char *sel
 int main(int argc, char **argv)
 {
 	long children = number(argc, argv, 1, 100), vmas = number(argc, argv, 2, 1000);
-	char *mem, c;
+	char *mem = map_many(vmas);
 
-	if (argc > 1 && !strcmp(argv[1], "wait")) {
-		write(10, "x", 1);
-		return read(11, &c, 1) != 0;
-	}
-	mem = map_many(vmas);
 	for (enum state state = BEFORE_EXEC; state <= IDLE; state++)
-		run(state, mem, vmas, children, argv[0]);
+		run(state, mem, vmas, children);
 	return 0;
 }
