@@ -27,7 +27,6 @@ END
 as "$bin/pg_ctl" -w -t 300 -D data -l log start >/dev/null || {{ cat log; exit 1; }}
 bench() {{ as "$bin/pgbench" -n -h "$PWD" "$@" postgres 2>>pgbench.log || {{ cat pgbench.log; exit 1; }}; }}
 as "$bin/pgbench" -i -q -h "$PWD" -s {options.pick(10, 5, 1)} postgres >init.log 2>&1 || {{ cat init.log; exit 1; }}
-echo 'select count(*) from pgbench_accounts;' >scan.sql
 tps() {{ awk '/^tps/ {{ print $3; exit }}' "$1"; }}
 bench -S -c 8 -j 2 -t {options.pick(400, 100, 5)} >kept
 echo "@run=select clients=8 | tps=$(tps kept)"
@@ -37,17 +36,27 @@ tables() {{
     cat /proc/sys/vm/stat_refresh
     awk '/^PageTables:/ {{ print $2 }}' /proc/meminfo
 }}
+ask() {{ as "$bin/psql" -At -h "$PWD" -c "$1" postgres; }}
+advisory() {{ ask "select count(*) from pg_locks where locktype = 'advisory' and $1"; }}
+until_locks() {{ while [ "$(advisory "$1")" -lt "$2" ]; do sleep 0.3; done; }}
+# The readers wait for a lock after their scan, so that all are there when the tables are counted.
+mkfifo hold
+as "$bin/psql" -q -h "$PWD" postgres <hold >/dev/null &
+exec 9>hold
+echo 'select pg_advisory_lock(1);' >&9
+until_locks granted 1
+cat >scan.sql <<END
+select count(*) from pgbench_accounts;
+select pg_advisory_lock_shared(1);
+END
 before=$(tables)
 bench -f scan.sql -c {readers} -j 2 -t 1 >scan &
 job=$!
-most=0
-while kill -0 "$job" 2>/dev/null; do
-    now=$(tables)
-    [ "$now" -le "$most" ] || most=$now
-    sleep 0.2
-done
+until_locks "not granted" {readers}
+echo "@run=read_pool clients={readers} | pagetables_kB=$(($(tables) - before))"
+echo 'select pg_advisory_unlock(1);' >&9
 wait "$job"
-echo "@run=read_pool clients={readers} | pagetables_kB=$((most - before))"
+exec 9>&-
 as "$bin/pg_ctl" -m fast -D data stop >/dev/null
 cd .."""
 
