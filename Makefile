@@ -7,7 +7,7 @@ JOBS ?= 2
 SUITE = $(PYTHON) tests/run.py -n $(JOBS) --dist worksteal
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo check check-debug soak bench clean distclean
+.PHONY: help packages kernel demo check check-debug soak bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
@@ -15,6 +15,7 @@ help:
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
+	@echo 'make results      measure all benchmarks again and write docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off)'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
 	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
@@ -26,7 +27,7 @@ kernel:
 	@$(BUILD) $(VARIANT)
 
 demo: packages
-	@$(BUILD) vanilla quire
+	@$(BUILD) quire
 	@bench/demo
 
 check: packages
@@ -45,6 +46,10 @@ soak: packages
 bench: packages
 	@$(BUILD) vanilla quire
 	@bench/run
+
+results: packages
+	@$(BUILD) vanilla quire
+	@bench/results --run
 
 clean:
 	rm -rf $(filter-out build/venv,$(wildcard build/* build/.selftests.lock))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,61 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 COLUMNS = ("vanilla", "off", "on")
 FEATURES = ("fork", "shm", "prezero", "text", "rmap")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A kernel to measure: its variant and boot options; options None are those that switch on what is measured."""
+
+    name: str
+    variant: str
+    boot: str | None = ""
+
+
+STANDARD = {
+    "vanilla": Column("vanilla", "vanilla"),
+    "off": Column("off", "quire"),
+    "on": Column("on", "quire", None),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Aim:
+    """What a number is to reach.
+
+    The rows that have the keys `where` (a tuple: one of these values) are looked at, in `column`, and the worst of
+    them counts. `how` says what is made of its metric: "value" itself; or, with the same row of the column `against`
+    (or its row `other`): "ratio" to it, "times" less than it, how much "less" than it. The aim is at most `limit`, or
+    at least with "times" and "less" or where more_is_better.
+    """
+
+    text: str
+    metric: str
+    where: dict[str, str | tuple[str, ...]]
+    limit: float
+    how: str = "ratio"
+    column: str = "on"
+    against: str = "vanilla"
+    other: dict[str, str] | None = None
+    clock: str = "icount"
+    more_is_better: bool = False
+    headline: bool = False
+
+    @property
+    def at_least(self) -> bool:
+        """Larger values are better."""
+        return self.more_is_better or self.how in ("times", "less")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure that the work which is answered published: before and after, in a unit."""
+
+    source: str
+    what: str
+    before: float
+    after: float
+    unit: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +95,8 @@ class Benchmark:
 
     script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
     features are switched on in the column "on"; shown are the metrics that get a table, of which those in
-    more_is_better count upwards. native names the metrics of one row in the form of the work that is answered.
+    more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the
+    metrics of one row in the form of the work that is answered.
     """
 
     name: str
@@ -49,12 +106,17 @@ class Benchmark:
     script: Callable[[Options], str]
     shown: tuple[str, ...]
     more_is_better: frozenset[str] = frozenset()
+    by_clock: frozenset[str] = frozenset()
     native: tuple[str, ...] = ()
     memory: str = "4G"
     timeout: int = 900
     note: str = ""
     icount_note: str = ""
     text_mb: Callable[[Options], int] = lambda options: 64
+    boots: tuple[tuple[str, int], ...] = (("icount", 1),)  # for the results: clocks, and boots of each column
+    smoke: bool = True  # short enough at its smallest to be tried in the tests
+    aims: tuple[Aim, ...] = ()
+    figures: tuple[Figure, ...] = ()
     main: tuple[dict[str, str], str] | None = None  # some keys of a row, and the metric: for a summary
 
 
@@ -151,6 +213,21 @@ def combine(runs: Sequence[Run]) -> dict:
     }
 
 
+def column_of(spec: str) -> Column:
+    """Return the column that a word of the command line means: a standard one, or LABEL=VARIANT[:BOOT OPTIONS]."""
+    if spec in STANDARD:
+        return STANDARD[spec]
+    match = re.fullmatch(r"([\w.+-]+)=([\w-]+)(?::(.*))?", spec)
+    if not match or match.group(1) in STANDARD:
+        raise BenchError(f"no column {spec!r}: use {', '.join(COLUMNS)} or LABEL=VARIANT[:BOOT OPTIONS]")
+    return Column(match.group(1), match.group(2), match.group(3) or "")
+
+
+def columns_of(result: dict) -> list[str]:
+    """Return the names of a result's columns, the standard ones first."""
+    return sorted(result["columns"], key=lambda name: (COLUMNS.index(name) if name in COLUMNS else len(COLUMNS)))
+
+
 def value_of(column: dict | None, keys: dict[str, str], metric: str) -> float | None:
     """Return the median of a row's metric in a column, or None."""
     for row in (column or {}).get("rows", ()):
@@ -178,8 +255,62 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base
 
 
-def worse_off(result: dict, percent: float) -> list[str]:
-    """Return the rows in which the column "off" is worse than vanilla by more than so many percent."""
+def _fits(label: dict[str, str], where: dict[str, str | tuple[str, ...]]) -> bool:
+    return all(label.get(k) in (v if isinstance(v, tuple) else (v,)) for k, v in where.items())
+
+
+def _row_value(column: dict | None, where: dict[str, str | tuple[str, ...]], metric: str) -> float | None:
+    for row in (column or {}).get("rows", ()):
+        if _fits(row["keys"], where) and metric in row["metrics"]:
+            return row["metrics"][metric]["median"]
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What a result makes of an aim: the score, and the value and the base it was made of."""
+
+    score: float
+    value: float
+    base: float | None
+
+
+def _score(aim: Aim, value: float, base: float | None) -> float | None:
+    if aim.how == "value":
+        return value
+    if base is None or (aim.how == "ratio" and not base):
+        return None
+    return {"less": base - value, "times": base / max(value, 1.0), "ratio": value / (base or 1)}[aim.how]
+
+
+def achieved(aim: Aim, result: dict | None) -> Finding | None:
+    """Return what a result makes of an aim, by the worst of its rows; None where it was not measured."""
+    columns = result["columns"] if result else {}
+    against = columns.get(aim.against)
+    found = []
+    for row in columns.get(aim.column, {}).get("rows", ()):
+        if not _fits(row["keys"], aim.where) or aim.metric not in row["metrics"]:
+            continue
+        value = row["metrics"][aim.metric]["median"]
+        base = _row_value(against, {**row["keys"], **(aim.other or {})}, aim.metric)
+        if aim.other and base is None:
+            base = _row_value(against, {**aim.where, **aim.other}, aim.metric)
+        score = _score(aim, value, base)
+        if score is not None:
+            found.append(Finding(score, value, base))
+    pick = min if aim.at_least else max
+    return pick(found, key=lambda one: one.score, default=None)
+
+
+def met(aim: Aim, found: Finding | None) -> bool | None:
+    """Say whether a finding reaches an aim; None if there is none."""
+    if found is None:
+        return None
+    return found.score >= aim.limit if aim.at_least else found.score <= aim.limit
+
+
+def losses(result: dict) -> list[tuple[str, float, float]]:
+    """Return every row's name, off/vanilla, and how much worse off is: above 1, whichever way the metric counts."""
     found = []
     columns = result["columns"]
     for label in labels_in_order(columns.values()):
@@ -187,10 +318,24 @@ def worse_off(result: dict, percent: float) -> list[str]:
             change = ratio(value_of(columns.get("off"), label, metric), value_of(columns.get("vanilla"), label, metric))
             if change is None:
                 continue
-            loss = 1 / change - 1 if metric in result["more_is_better"] and change > 0 else change - 1
-            if loss * 100 > percent:
-                found.append(f"{result['name']} {' '.join(label.values())}: {metric} off/vanilla {change:.3f}")
+            loss = 1 / change if metric in result["more_is_better"] and change > 0 else change
+            found.append((f"{' '.join(label.values())}: {metric}", change, loss))
     return found
+
+
+def worst_off(result: dict) -> tuple[str, float] | None:
+    """Return the row in which the column "off" is worst against vanilla, and how much worse."""
+    found = max(losses(result), key=lambda entry: entry[2], default=None)
+    return (found[0], found[2]) if found else None
+
+
+def worse_off(result: dict, percent: float) -> list[str]:
+    """Return the rows in which the column "off" is worse than vanilla by more than so many percent."""
+    return [
+        f"{result['name']} {row} off/vanilla {change:.3f}"
+        for row, change, loss in losses(result)
+        if (loss - 1) * 100 > percent
+    ]
 
 
 def not_on(result: dict) -> list[str]:

@@ -9,6 +9,7 @@ import sys
 import time
 
 from bench import core, reporting, runner, table
+from guest import boot
 
 FIVE = ("fork-table", "shm-table", "pft", "text", "lots-of-forks")
 COLUMNS = ["off", "on"]
@@ -47,9 +48,11 @@ def main(argv: list[str] | None = None) -> int:
     progress = ProgressLine(1 + len(FIVE) * len(COLUMNS))
     try:
         probe, results, failed = runner.run_all(list(FIVE), COLUMNS, core.Options(quick=True), 1, progress, COUNTED)
-    except core.BenchError as error:
+    except (core.BenchError, boot.BootError, OSError) as error:
         print(f"\nbench/demo: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     finally:
         progress.close()
     print(table.probe_text(probe))

@@ -9,6 +9,7 @@ import html
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import core, table
@@ -29,7 +30,7 @@ def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # pylint: disable=import-outside-toplevel
 
-    names = [c for c in core.COLUMNS if c in result["columns"]]
+    names = core.columns_of(result)
     values = {c: [core.value_of(result["columns"][c], label, metric) for label in labels] for c in names}
     rows = [i for i in range(len(labels)) if any(values[c][i] is not None for c in names)]
     if not rows:
@@ -42,7 +43,7 @@ def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes
             [max(values[name][i] or 0, 0) for i in rows],
             height=height,
             label=name,
-            color=COLORS[name],
+            color=COLORS.get(name),
         )
     axes.set_yticks([y + 0.4 - height / 2 for y in range(len(rows))])
     axes.set_yticklabels([" ".join(labels[i].values()) for i in rows], fontsize=8)
@@ -61,16 +62,48 @@ def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes
 
 
 def plots(result: dict) -> str:
-    """Return the images of a benchmark's shown metrics."""
+    """Return the images of a benchmark's shown metrics, and of what the works it answers published."""
     parts = []
     for labels in table.groups(core.labels_in_order(result["columns"].values())):
         for metric in result["shown"]:
             data = plot_bytes(result, metric, labels)
             if data:
-                code = base64.b64encode(data).decode("ascii")
-                alt = html.escape(f"{result['name']}: {metric}")
-                parts.append(f'<img alt="{alt}" src="data:image/png;base64,{code}">')
+                parts.append(image(data, f"{result['name']}: {metric}"))
+    figures = core.load(result["name"]).figures
+    if figures:
+        parts.append(image(figure_bytes(figures), f"{result['name']}: what was published"))
     return '<div class="plots">' + "\n".join(parts) + "</div>"
+
+
+def figure_bytes(figures: Sequence[core.Figure]) -> bytes:
+    """Return a PNG of what the answered works published: before and after, each against its own before."""
+    import matplotlib  # pylint: disable=import-outside-toplevel
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # pylint: disable=import-outside-toplevel
+
+    figure, axes = plt.subplots(figsize=(7, 1.4 + 0.5 * len(figures)), dpi=110)
+    for y, one in enumerate(figures):
+        axes.barh(y, 1, height=0.38, color=COLORS["vanilla"], label="" if y else "before")
+        axes.barh(y + 0.4, one.after / one.before, height=0.38, color=COLORS["on"], label="" if y else "after")
+        axes.text(1, y, f" {table.number(one.before)} {one.unit}", va="center", fontsize=7)
+        axes.text(one.after / one.before, y + 0.4, f" {table.number(one.after)} {one.unit}", va="center", fontsize=7)
+    axes.set_yticks([y + 0.2 for y in range(len(figures))])
+    axes.set_yticklabels([f"{one.what}\n{one.source}" for one in figures], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("published, relative to before")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    plt.close(figure)
+    return out.getvalue()
+
+
+def image(data: bytes, alt: str) -> str:
+    """Return an image that is inside the page."""
+    code = base64.b64encode(data).decode("ascii")
+    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{code}">'
 
 
 def summary_table(results: list[dict]) -> str:
@@ -132,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=OUT / "report.html", metavar="FILE")
     parser.add_argument("json", type=Path, nargs="*", metavar="JSON", help="default: all of build/bench")
     args = parser.parse_args(argv)
-    paths = args.json or sorted(OUT.glob("*.json"))
+    paths = args.json or sorted(OUT.glob("*/*.json"))
     if not paths:
         print("bench/report: no results yet; first: bench/run", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -15,12 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import core, table
-from guest import boot
+from guest import boot, build
 
 REPO = core.HERE.parent
 OUT = REPO / "build" / "bench"
 
 PRELUDE = """set -eu
+export BASE={base}
 echo 0 >/proc/sys/kernel/randomize_va_space
 mkdir -p /tmp/bench
 cd /tmp/bench
@@ -45,14 +47,15 @@ Progress = Callable[[str], None]
 
 def kernel_of(column: str) -> str:
     """Return the kernel variant that a column runs on."""
-    return "vanilla" if column == "vanilla" else "quire"
+    return core.column_of(column).variant
 
 
 def append_of(column: str, benchmark: core.Benchmark) -> str:
     """Return the boot options of a column."""
-    if column != "on" or not benchmark.features:
-        return ""
-    return "quire=" + ",".join(benchmark.features)
+    boot_options = core.column_of(column).boot
+    if boot_options is None:
+        return "quire=" + ",".join(benchmark.features) if benchmark.features else ""
+    return boot_options
 
 
 def programs_of(benchmark: core.Benchmark, options: core.Options) -> list[str]:
@@ -63,7 +66,8 @@ def programs_of(benchmark: core.Benchmark, options: core.Options) -> list[str]:
 def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
     """Return the whole script that runs in the guest."""
     copies = "\n".join(f"cp {shlex.quote(str(OUT / 'bin' / p))} ." for p in programs_of(benchmark, options))
-    return PRELUDE.format(copies=copies) + benchmark.script(options) + "\n" + CLOSING
+    base = shlex.quote(str(REPO / "build" / "base"))
+    return PRELUDE.format(copies=copies, base=base) + benchmark.script(options) + "\n" + CLOSING
 
 
 def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
@@ -98,6 +102,8 @@ def base_version() -> str:
 def check_kernels(columns: list[str]) -> None:
     """Raise BenchError if a kernel that is needed has not been built."""
     for variant in sorted({kernel_of(c) for c in columns}):
+        if variant not in build.FRAGMENTS:
+            raise core.BenchError(f"no kernel variant {variant!r}; there are: {', '.join(build.FRAGMENTS)}")
         if not (REPO / "build" / variant / "bzImage").exists():
             raise core.BenchError(f"the kernel {variant} is not built; first: make kernel VARIANT={variant}")
 
@@ -123,11 +129,32 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
     if result.status:
         tail = "\n".join((result.output or "").splitlines()[-15:])
         splats = "\n".join(str(s) for s in result.splats)
-        raise core.BenchError(f"{benchmark.name}, column {column}: status {result.status}\n{tail}\n{splats}".rstrip())
+        why = f": {result.reason}" if result.reason else ""
+        raise core.BenchError(
+            f"{benchmark.name}, column {column}: status {result.status}{why}\n{tail}\n{splats}".rstrip()
+        )
     run = core.parse_output(result.output)
     if not run.rows:
         raise core.BenchError(f"{benchmark.name}, column {column}: no results in the output:\n{result.output}")
     return run
+
+
+def _first_line(*command: str) -> str:
+    """Return the first line that a command prints, or nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPO)
+    except OSError:
+        return ""
+    return (done.stdout.splitlines() or [""])[0].strip()
+
+
+@functools.cache
+def origin_of_kernel() -> dict[str, str]:
+    """Return what our kernel was built from, as the build noted it, and the tools that built and run it."""
+    note = REPO / "build" / "quire" / "origin.json"
+    origin = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    tools = {"compiler": _first_line("gcc", "--version"), "qemu": _first_line("qemu-system-x86_64", "--version")}
+    return {"commit": "of an unknown commit", "date": "an unknown date", "changed": "no", **origin, **tools}
 
 
 def accelerator(column: str, options: core.Options) -> str:
@@ -140,6 +167,7 @@ def measure(
 ) -> dict:
     """Run a benchmark in all columns and return its result; the columns alternate, so that drift hits all alike."""
     runs: dict[str, list[core.Run]] = {c: [] for c in columns}
+    load = os.getloadavg()[0]
     for turn in range(repeat):
         for column in columns:
             again = f", boot {turn + 1} of {repeat}" if repeat > 1 else ""
@@ -152,12 +180,14 @@ def measure(
         "name": benchmark.name,
         "title": benchmark.title,
         "features": list(benchmark.features),
-        "shown": list(benchmark.shown),
+        "shown": [m for m in benchmark.shown if not (options.icount and m in benchmark.by_clock)],
         "more_is_better": sorted(benchmark.more_is_better),
         "native": list(benchmark.native),
         "main": benchmark.main,
         "notes": notes,
         "base": base_version(),
+        "kernel": origin_of_kernel(),
+        "host": {"cpus": os.cpu_count(), "load": round(load, 1)},
         "clock": "icount" if options.icount else "time",
         "quick": options.quick or options.tiny,
         "runs": repeat,
@@ -166,13 +196,18 @@ def measure(
             "cpus": 1 if options.icount else 2,
             "accelerator": accelerator(columns[0], options),
         },
-        "columns": {c: core.combine(runs[c]) for c in columns},
+        "columns": {core.column_of(c).name: core.combine(runs[c]) for c in columns},
     }
+
+
+def path_of(name: str, clock: str) -> Path:
+    """Return where the result of a benchmark by a clock is kept."""
+    return OUT / clock / f"{name}.json"
 
 
 def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
     """Write a result, with the machine probe, as JSON, and return where."""
-    path = path or OUT / f"{result['name']}.json"
+    path = path or path_of(result["name"], result["clock"])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**result, "machine": probe}, indent=1) + "\n", encoding="utf-8")
     return path
@@ -191,6 +226,8 @@ def run_all(
     The benchmarks named in counted count instructions whatever the options say.
     """
     benchmarks = [core.load(name) for name in names]
+    for column in columns:
+        core.column_of(column)
     machine = core.load("machine")
     check_kernels(columns)
     build_programs([machine, *benchmarks], options)
@@ -217,6 +254,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="boots for each column (default 1)")
     parser.add_argument("--columns", default=",".join(core.COLUMNS), help="some of vanilla,off,on (default all)")
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="LABEL=VARIANT[:BOOT OPTIONS]",
+        help="one more column, on any kernel that is built (debug=debug:quire=on)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results into one file")
     parser.add_argument(
         "--gate", type=float, metavar="PERCENT", help="fail if off is worse than vanilla by more (use with --icount)"
@@ -226,8 +270,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     args.columns = [c for c in args.columns.split(",") if c]
     unknown = [c for c in args.columns if c not in core.COLUMNS]
-    if unknown or not args.columns:
+    if unknown:
         parser.error(f"--columns takes some of {','.join(core.COLUMNS)}")
+    args.columns += args.column
+    if not args.columns:
+        parser.error("no column to measure: give --columns or --column")
     if args.repeat < 1:
         parser.error("--repeat takes a number from 1 on")
     if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
@@ -249,9 +296,11 @@ def main(argv: list[str] | None = None) -> int:
         probe, results, failed = run_all(
             names, args.columns, options, args.repeat, lambda text: print(f"[{text}]", file=sys.stderr, flush=True)
         )
-    except core.BenchError as error:
+    except (core.BenchError, boot.BootError, OSError) as error:
         print(f"bench/run: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     print(table.probe_text(probe))
     for result in results:
         print(table.text_of(result))

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from bench import core
 
-RATIOS = (("off", "vanilla"), ("on", "vanilla"), ("on", "off"))
-
 
 def number(value: float | None) -> str:
     """Return a number with about four digits that count."""
@@ -35,9 +33,9 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> st
 
 
 def ratio_pairs(columns: dict[str, dict]) -> list[tuple[str, str]]:
-    """Return the ratios that these columns allow: to vanilla, or on to off where there is no vanilla."""
-    pairs = [p for p in RATIOS if p[0] in columns and p[1] in columns]
-    return [p for p in pairs if p[1] == "vanilla"] or pairs
+    """Return the ratios that these columns allow: to vanilla, or to off where there is no vanilla."""
+    base = next((c for c in core.COLUMNS[:2] if c in columns), None)
+    return [(c, base) for c in core.columns_of({"columns": columns}) if base and c != base]
 
 
 def groups(labels: list[dict[str, str]]) -> list[list[dict[str, str]]]:
@@ -51,7 +49,7 @@ def groups(labels: list[dict[str, str]]) -> list[list[dict[str, str]]]:
 def metric_table(result: dict, metric: str, labels: list[dict[str, str]]) -> str | None:
     """Return the table of one metric, or None if no row has it."""
     columns = result["columns"]
-    names = [c for c in core.COLUMNS if c in columns]
+    names = core.columns_of(result)
     pairs = ratio_pairs(columns)
     rows = []
     for label in labels:
@@ -82,14 +80,26 @@ def native_table(result: dict, column: str) -> str:
     return "\n\n".join(parts)
 
 
+def kernel_text(result: dict) -> str:
+    """Return which quire it was."""
+    kernel = result.get("kernel")
+    if not kernel:
+        return "of unknown date"
+    changed = " and changes that are not committed" if kernel["changed"] == "yes" else ""
+    return f"{kernel['commit']} of {kernel['date']}{changed}"
+
+
 def conditions(result: dict) -> str:
     """Return the line without which the numbers are no numbers."""
     clock = "instructions (1 ns = 1 instruction, shift=0)" if result["clock"] == "icount" else "time"
     guest = result["guest"]
+    host = result.get("host")
+    others = f", {host['load']} tasks running on the host's {host['cpus']} CPUs before" if host else ""
     return (
-        f"base {result['base']}, clock: {clock}, {guest['accelerator']}, guest {guest['memory']} and "
+        f"base {result['base']}, quire {kernel_text(result)}, clock: {clock}, {guest['accelerator']}, "
+        f"guest {guest['memory']} and "
         f"{guest['cpus']} cpu(s), randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
-        f"median of {result['runs']} boot(s)"
+        f"median of {result['runs']} boot(s){others if result['clock'] == 'time' else ''}"
     )
 
 
@@ -108,7 +118,7 @@ def text_of(result: dict) -> str:
             if table:
                 parts.append(table)
     if result["native"]:
-        parts += [native_table(result, c) for c in core.COLUMNS if c in result["columns"]]
+        parts += [native_table(result, c) for c in core.columns_of(result)]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -149,9 +150,16 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
 
 
 def _megabytes(memory: str) -> int:
-    units = {"G": 1024, "M": 1}
-    unit = memory[-1].upper()
-    return int(memory[:-1]) * units[unit] if unit in units else int(memory)
+    match = re.fullmatch(r"(\d+)([GM]?)", memory.upper())
+    if not match:
+        raise BootError(f"not a size of memory: {memory!r} (4G, 1500M)")
+    return int(match.group(1)) * (1024 if match.group(2) == "G" else 1)
+
+
+def _host_megabytes() -> int:
+    """Return the host's memory, swap included."""
+    text = Path("/proc/meminfo").read_text(encoding="ascii")
+    return sum(int(kb) for kb in re.findall(r"^(?:MemTotal|SwapTotal): *(\d+) kB", text, re.M)) // 1024
 
 
 @contextlib.contextmanager
@@ -260,7 +268,8 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
     if timed_out:
         result.status, result.reason = HUNG, timed_out
     elif not said:
-        result.reason = "the guest ended without a status"
+        result.reason = ("the guest ended without a status: if the host's dmesg says that QEMU was killed for memory, "
+                         "run fewer guests at once or give less --memory")
     if splats:
         panics = [known for known in splats if known.kind == "panic"]
         first = panics[0] if panics else splats[0]
@@ -280,6 +289,9 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     image = paths.BUILD / kernel / "bzImage"
     if not image.exists():
         raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
+    if _megabytes(memory) > _host_megabytes():
+        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
+                        "give less (--memory)")
     if icount:
         cpus, kvm = 1, False
     if kvm is None:

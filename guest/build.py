@@ -28,6 +28,8 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "off": ("guest", "off"),
 }
 ESTIMATED_OBJECTS = 1600
+ROOM_PER_VARIANT = 300 << 20
+ROOM_FOR_SOURCES = 2200 << 20
 REPRODUCIBLE = {
     "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 2026",
     "KBUILD_BUILD_USER": "quire",
@@ -188,6 +190,21 @@ def _install(source: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
+def _git(*arguments: str) -> str:
+    """Return what git prints; nothing where there is no git or no repository."""
+    if not shutil.which("git"):
+        return ""
+    done = subprocess.run(["git", *arguments, "--", "kernel"], cwd=paths.REPO, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return done.stdout.strip()
+
+
+def _origin() -> dict[str, str]:
+    """Say what our part of a kernel is built from: the last commit that touched it, its date, and edits since then."""
+    commit, _, date = _git("log", "-1", "--format=%h %cs").partition(" ")
+    return {"commit": commit, "date": date, "changed": "yes" if _git("status", "--porcelain") else "no"}
+
+
 def build(variant: str) -> Path:
     """Build one variant and return its bzImage. The caller holds the build lock and has updated the tree."""
     (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
@@ -201,14 +218,26 @@ def build(variant: str) -> Path:
         _install(objects / "vmlinux", paths.BUILD / variant / "vmlinux")
         _install(objects / ".config", paths.BUILD / variant / "config")
         _install(built, image)
+    origin = paths.BUILD / variant / "origin.json"
+    origin.write_text(json.dumps(_origin()), encoding="utf-8")
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
           f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)
     return image
 
 
+def check_space(variants: list[str], free: int) -> None:
+    """Raise BuildError if the disk cannot hold what is still to be built."""
+    missing = [variant for variant in variants if not (objects_of(variant) / "vmlinux").exists()]
+    needed = len(missing) * ROOM_PER_VARIANT + (0 if paths.TREE.exists() else ROOM_FOR_SOURCES)
+    if missing and free < needed:
+        raise BuildError(f"{free >> 20} MB are free for build/, {needed >> 20} MB are needed for {', '.join(missing)}: "
+                         "make room, or `make clean` and build again")
+
+
 def build_all(variants: list[str]) -> None:
     """Update the tree and build the variants, one after the other."""
     with paths.build_lock():
+        check_space(variants, shutil.disk_usage(paths.BUILD).free)
         tree.make_base()
         if any(source_of(variant) == paths.TREE for variant in variants):
             tree.update()
@@ -224,7 +253,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         build_all(args.variants)
-    except (BuildError, tree.TreeError) as error:
+    except (BuildError, tree.TreeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

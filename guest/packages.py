@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -82,17 +83,21 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m guest.packages", description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="only name what is missing")
     args = parser.parse_args(argv)
-    wanted = missing()
-    if args.list:
-        print("\n".join(wanted))
-        return 0
     try:
+        wanted = missing()
+        if args.list:
+            print("\n".join(wanted))
+            return 0
         if wanted:
             install(wanted)
         with paths.build_lock():
             make_venv()
     except subprocess.CalledProcessError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: `{shlex.join(map(str, error.cmd))}` failed (its messages are above): mend that and run "
+              "`make packages` again", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error}: this needs a Debian 12 or 13 host, and sudo unless you are root", file=sys.stderr)
         return 1
     return 0
 

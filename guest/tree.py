@@ -45,8 +45,11 @@ def read_base_conf(path: Path = paths.REPO / "base.conf") -> dict[str, str]:
 
 def kernel_version(source: Path) -> str:
     """Return the version that a kernel source folder's Makefile states."""
-    text = (source / "Makefile").read_text(encoding="utf-8")
+    makefile = source / "Makefile"
+    text = makefile.read_text(encoding="utf-8") if makefile.is_file() else ""
     fields = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL) = *(\S*)$", text, re.M))
+    if len(fields) < 3:
+        raise TreeError(f"{source} is not the source of a kernel: give a 6.12.y tree or tarball in LINUX")
     return ".".join(fields[name] for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL"))
 
 
@@ -103,23 +106,27 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
         state = {"source": str(source), "version": kernel_version(source)}
     if base.exists() and stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) == state:
         return kernel_version(base)
-    stamp.unlink(missing_ok=True)
     temporary = base.with_name(base.name + ".new")
-    for old in (temporary, base):
-        if old.exists():
-            shutil.rmtree(old)
+    if temporary.exists():
+        shutil.rmtree(temporary)
     print(f"unpacking the kernel base {source.name}", file=sys.stderr, flush=True)
     if source.is_dir():
         clone(source, temporary)
     else:
         temporary.mkdir(parents=True)
-        subprocess.run(["tar", "-xf", source, "-C", temporary, "--strip-components=1"], check=True)
+        done = subprocess.run(["tar", "-xf", source, "-C", temporary, "--strip-components=1"], check=False)
+        if done.returncode:
+            raise TreeError(f"{source} cannot be unpacked (tar exits with {done.returncode}): install it again "
+                            "(apt-get install --reinstall), or make room on the disk")
     version = kernel_version(temporary)
     if version.rsplit(".", 1)[0] != series:
         raise TreeError(f"{source} is Linux {version}; quire is for {series}.y")
     if version not in verified:
         print(f"note: Linux {version} is not among the verified versions ({', '.join(verified)}) of base.conf",
               file=sys.stderr)
+    stamp.unlink(missing_ok=True)
+    if base.exists():
+        shutil.rmtree(base)
     temporary.rename(base)
     stamp.write_text(json.dumps(state), encoding="utf-8")
     return version
@@ -280,7 +287,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with paths.build_lock():
             changed = update(args.force)
-    except TreeError as error:
+    except (TreeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name in changed:

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bench import core, demonstration, reporting, runner, table
-from guest import boot
+from bench import core, demonstration, publishing, reporting, runner, table
+from guest import boot, build, packages, paths, tree
 
 TINY = core.Options(quick=True, tiny=True)
 
@@ -210,9 +214,147 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results[0]["clock"] == "icount"
 
 
+AIM = core.Aim("a is quick", "ns", {"op": "a"}, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "score", "reached"),
+    [
+        ({}, 0.25, True),
+        ({"limit": 0.2}, 0.25, False),
+        ({"how": "times", "limit": 4}, 4, True),
+        ({"how": "less", "limit": 76}, 75, False),
+        ({"how": "value", "limit": 25}, 25, True),
+        ({"how": "value", "limit": 26, "more_is_better": True}, 25, False),
+        ({"against": "on", "column": "off", "other": {"op": "b"}}, None, None),
+        ({"column": "vanilla", "against": "vanilla", "other": {"op": "b"}, "limit": 12.5}, 12.5, True),
+        ({"where": {"op": ("a", "b")}, "column": "off", "limit": 1}, 1, True),
+        ({"where": {"op": "c"}}, None, None),
+    ],
+)
+def test_aims(result: dict, changes: dict, score: float | None, reached: bool | None) -> None:
+    """An aim is judged by the worst of its rows; without a row, or without a base, it is neither met nor missed."""
+    aim = dataclasses.replace(AIM, **changes)
+    found = core.achieved(aim, result)
+    assert (found.score if found else None) == score and core.met(aim, found) is reached
+
+
+def test_worst_row_counts(result: dict) -> None:
+    """One bad row of many is not hidden by the others."""
+    result["columns"]["off"] = a_column({"a": [90], "b": [9]})
+    aim = dataclasses.replace(AIM, where={}, column="off")
+    assert core.achieved(aim, result).score == 9 / 8
+    assert core.worst_off(result) == ("b: ns", 9 / 8)
+
+
+def test_every_aim_can_be_judged() -> None:
+    """Aims name metrics that their benchmark shows, columns that exist and clocks that the results are taken by."""
+    for entry in map(core.load, core.names()):
+        for aim in entry.aims:
+            assert aim.metric in entry.shown and aim.clock in dict(entry.boots), f"{entry.name}: {aim.text}"
+            assert {aim.column, aim.against} <= set(core.COLUMNS) and set(dict(entry.boots)) <= set(publishing.CLOCKS)
+
+
+def test_any_kernel_can_be_a_column() -> None:
+    """A column of one's own has a name, a variant and boot options; it is compared with vanilla as the others are."""
+    assert core.column_of("dbg=debug:quire=fork,rmap loglevel=3") == core.Column("dbg", "debug",
+                                                                               "quire=fork,rmap loglevel=3")
+    assert core.column_of("gone=off").boot == ""
+    for wrong in ("debug", "on=debug", "=debug"):
+        with pytest.raises(core.BenchError, match="LABEL=VARIANT"):
+            core.column_of(wrong)
+    text = table.text_of(a_result(gone=a_column({"a": [2]}), vanilla=a_column({"a": [1]})))
+    assert "op  vanilla  gone  gone/vanilla" in text
+
+
+def test_papers_are_written_from_the_data() -> None:
+    """docs/results.md and the README's table are what bench/results makes of docs/results.json."""
+    data = publishing.load_data(publishing.DATA)
+    readme = publishing.README.read_text(encoding="utf-8")
+    assert publishing.with_headline(readme, data) == readme, "run bench/results"
+    assert publishing.PAPER.read_text(encoding="utf-8") == publishing.paper(data), "run bench/results"
+
+
+def test_results_replace_older_ones(result: dict) -> None:
+    """A benchmark that is measured again by the same clock replaces what it said before, and names its command."""
+    data = publishing.merge({"machine": None, "results": []}, [result], None)
+    again = publishing.merge(data, [{**result, "runs": 1}, {**result, "clock": "time"}], a_column({"x": [5]}))
+    assert [(r["clock"], r["runs"]) for r in again["results"]] == [("icount", 1), ("time", 3)]
+    assert publishing.command(again["results"][1]) == "bench/run --clock --quick --repeat 3 micro"
+    text = publishing.paper(again)
+    assert "## micro" in text and "**missed**" not in publishing.off_table(again["results"])
+
+
+def run_command(*command: str, **environment: str) -> tuple[int, str]:
+    """Run a command of the repository; return its status and what it said on stderr."""
+    done = subprocess.run(command, cwd=core.HERE.parent, text=True, check=False, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment})
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["bench/run", "frok-table"], "there are: machine, after-fork"),
+        (["bench/run", "--columns", "vanila", "micro"], "takes some of vanilla,off,on"),
+        (["bench/run", "--column", "x=debgu", "micro"], "there are: vanilla, quire, debug, off"),
+        (["bench/run", "--repeat", "0", "micro"], "--repeat takes a number from 1 on"),
+        (["bench/results", "--run", "frok-table"], "there are: machine, after-fork"),
+        (["bench/report", "nonesuch.json"], "nonesuch.json"),
+        (["guest/run", "--memory", "100000G", "--", "true"], "give less (--memory)"),
+        (["guest/run", "--memory", "much", "--", "true"], "not a size of memory: 'much'"),
+        ([sys.executable, "-m", "guest.build", "debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
+        (["make", "kernel", "VARIANT=debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
+    ],
+)
+def test_bad_input_is_answered(command: list[str], says: str) -> None:
+    """A wrong word gives an error that names the right ones, a status that is not zero, and no traceback."""
+    status, said = run_command(*command)
+    assert status != 0 and says in said and "Traceback" not in said
+
+
+def test_sources_that_are_none(tmp_path: Path) -> None:
+    """A folder without a kernel, a path without a file and a broken tarball are named; the base that was there stays."""
+    (tmp_path / "broken.tar.xz").write_bytes(b"not a tarball")
+    (tmp_path / "base").mkdir()
+    with pytest.raises(tree.TreeError, match="is not the source of a kernel"):
+        tree.unpack_base(tmp_path, tmp_path / "base", "6.12", [])
+    with pytest.raises(tree.TreeError, match="cannot be unpacked"):
+        tree.unpack_base(tmp_path / "broken.tar.xz", tmp_path / "base", "6.12", [])
+    assert (tmp_path / "base").is_dir()
+    status, said = run_command(sys.executable, "-m", "guest.build", "vanilla", LINUX=str(tmp_path / "nowhere"))
+    assert status == 1 and "give a path to a 6.12.y tree or tarball in LINUX" in said and "Traceback" not in said
+
+
+def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A build that cannot end for want of room does not begin, and one that is done already needs none."""
+    monkeypatch.setattr(paths, "BASE", tmp_path / "base")
+    monkeypatch.setattr(paths, "TREE", tmp_path / "tree")
+    with pytest.raises(build.BuildError, match="make room"):
+        build.check_space(["vanilla"], 1 << 20)
+    (tmp_path / "base/o-vanilla").mkdir(parents=True)
+    (tmp_path / "base/o-vanilla/vmlinux").touch()
+    build.check_space(["vanilla"], 1 << 20)
+
+
+def test_no_apt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a host that is not Debian the error says so."""
+    monkeypatch.setenv("PATH", "")
+    assert packages.main(["--list"]) == 1
+    assert "needs a Debian 12 or 13 host" in capsys.readouterr().err
+
+
+def test_guest_that_dies_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure names benchmark, column and status, and ends with what the guest last said."""
+    dead = boot.Result(boot.DIED, "last words", "", reason="the guest ended without a status")
+    monkeypatch.setattr(runner.boot, "run", lambda *args, **options: dead)
+    with pytest.raises(core.BenchError, match="(?s)micro, column on: status 72.*without a status.*last words"):
+        runner.boot_once(core.load("micro"), "on", TINY)
+
+
 def test_every_program_in_a_guest(guest: Callable[..., boot.Result]) -> None:
     """Each benchmark runs at its smallest in one guest, and prints rows with the metrics it shows."""
-    entries = [core.load(name) for name in core.names()]
+    entries = [entry for entry in map(core.load, core.names()) if entry.smoke]
     runner.build_programs(entries, TINY)
     script = "".join(f"echo '#begin {e.name}'\n(\n{runner.guest_script(e, TINY)}\n) || exit 1\n" for e in entries)
     result = guest(script, append="quire=on", memory="2G")

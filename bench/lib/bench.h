@@ -156,6 +156,24 @@ static inline long pagetables_kb(void)
 	return field_kb("/proc/meminfo", "PageTables");
 }
 
+/*
+ * One number about a slab cache. By sysfs, since a cache that is merged with
+ * others has no line of its own in /proc/slabinfo.
+ */
+static inline long slab_number(const char *cache, const char *what)
+{
+	char path[256];
+	long value = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/kernel/slab/%s/%s", cache, what);
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%ld", &value) != 1)
+		die(path);
+	fclose(f);
+	return value;
+}
+
 /* The next argument as a number, or the default. */
 static inline long number(int argc, char **argv, int i, long otherwise)
 {

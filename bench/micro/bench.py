@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Small operations: the gate for "off costs nothing"."""
 
-from bench.core import Benchmark, Options
+from bench.core import Aim, Benchmark, Options
 
 
 def script(options: Options) -> str:
@@ -17,4 +17,9 @@ BENCHMARK = Benchmark(
     script=script,
     shown=("ns",),
     main=({"op": "fork_exec_exit"}, "ns"),
+    aims=(
+        Aim("off: every operation", "ns", {}, 1.01, column="off", headline=True),
+        Aim("on, all features: every operation", "ns", {}, 1.01),
+        Aim("on, all features: fork and exit of a small static program", "ns", {"op": "fork_exit"}, 0.96),
+    ),
 )

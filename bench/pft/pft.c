@@ -4,13 +4,17 @@
  * write a number of lines of every page. Each page's first access is a
  * write: a read would map the huge zero page, which the write then splits.
  *
- *	pft MB REPS THREADS small|huge LINES burst|sustained
+ *	pft MB REPS THREADS small|huge LINES burst|sustained|busy
  *
  * burst waits before each repetition until the kernel has zeroed what it can
- * (where it has a scrub daemon); sustained repeats without a pause.
+ * (where it has a scrub daemon); sustained repeats without a pause. busy does
+ * too, beside a task on every CPU that never sleeps, and after all free memory
+ * was used once, so that nothing zeroed is left and no CPU is idle to zero more.
  */
 #include "bench.h"
 #include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
 
 #define SCRUB_NOW "/sys/kernel/mm/quire/prezero/scrub_now"
 
@@ -75,6 +79,35 @@ static void fill_pool(void)
 	close(fd);
 }
 
+/* A task that never sleeps on each CPU; they end with their parent. */
+static void keep_cpus_busy(pid_t *spinners, long cpus)
+{
+	for (long i = 0; i < cpus; i++) {
+		cpu_set_t set;
+
+		spinners[i] = fork();
+		if (spinners[i])
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		CPU_ZERO(&set);
+		CPU_SET(i, &set);
+		sched_setaffinity(0, sizeof(set), &set);
+		for (;;)
+			;
+	}
+}
+
+static void use_free_memory(void)
+{
+	size_t size = (size_t)(field_kb("/proc/meminfo", "MemFree") * 0.9) << 10;
+	char *mem;
+
+	size &= ~(HUGE_PAGE - 1);
+	mem = map_aligned(size, MADV_HUGEPAGE);
+	touch(mem, size, PAGE);
+	munmap(mem, size);
+}
+
 static double one_rep(struct part *parts, long threads, size_t size, int huge)
 {
 	char *mem = map_aligned(size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
@@ -102,8 +135,10 @@ int main(int argc, char **argv)
 	int huge = argc > 4 && !strcmp(argv[4], "huge");
 	size_t page = huge ? HUGE_PAGE : PAGE, size = mb << 20;
 	size_t lines = number(argc, argv, 5, 1);
-	int burst = argc > 6 && !strcmp(argv[6], "burst");
+	const char *mode = argc > 6 ? argv[6] : "sustained";
 	struct part *parts = calloc(threads, sizeof(*parts));
+	long cpus = strcmp(mode, "busy") ? 0 : sysconf(_SC_NPROCESSORS_ONLN);
+	pid_t *spinners = calloc(cpus + 1, sizeof(*spinners));
 	double user = 0, sys = 0, cpu = 0, wall = 0, faults;
 
 	if (!lines || lines > page / LINE)
@@ -114,10 +149,17 @@ int main(int argc, char **argv)
 		parts[i].lines = lines;
 		parts[i].size = size / threads & ~(page - 1);
 	}
+	keep_cpus_busy(spinners, cpus);
+	if (cpus)
+		use_free_memory();
 	for (long r = 0; r < reps; r++) {
-		if (burst)
+		if (!strcmp(mode, "burst"))
 			fill_pool();
 		wall += one_rep(parts, threads, size, huge);
+	}
+	for (long i = 0; i < cpus; i++) {
+		kill(spinners[i], SIGKILL);
+		waitpid(spinners[i], NULL, 0);
 	}
 	for (long i = 0; i < threads; i++) {
 		user += parts[i].user;
@@ -125,8 +167,8 @@ int main(int argc, char **argv)
 		cpu += parts[i].cpu;
 	}
 	faults = (double)(parts[0].size * threads / page) * reps;
-	row("mode=%s page=%s Gb=%.3f Rep=%ld Threads=%ld lines=%zu | User=%.4f System=%.4f Wall=%.4f flt/cpu/s=%.1f fault/wsec=%.1f",
-	    burst ? "burst" : "sustained", huge ? "2M" : "4K", mb / 1024.0, reps, threads,
-	    lines, user, sys, wall, faults / cpu, faults / wall);
+	row("mode=%s page=%s Gb=%.3f Rep=%ld Threads=%ld lines=%zu | User=%.4f System=%.4f Wall=%.4f flt/cpu/s=%.1f fault/wsec=%.1f cpu_ns_per_fault=%.0f",
+	    mode, huge ? "2M" : "4K", mb / 1024.0, reps, threads, lines, user, sys, wall,
+	    faults / cpu, faults / wall, cpu * 1e9 / faults);
 	return 0;
 }

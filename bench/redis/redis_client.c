@@ -4,7 +4,11 @@
  * while the server's child writes a snapshot, and the fork time the server
  * itself reports.
  *
- *	redis_client SOCKET KEYS VALUE_BYTES
+ *	redis_client SOCKET KEYS VALUE_BYTES [FILE]
+ *	redis_client SOCKET digest
+ *
+ * FILE gets the digest of the whole data set as it is when the snapshot begins;
+ * the second form prints that of a server which has loaded the snapshot.
  */
 #include "bench.h"
 #include <sys/socket.h>
@@ -104,9 +108,9 @@ static void set_keys(const char *phase, long keys, long bytes, long limit, int w
 	if (!n)
 		return;
 	qsort(lat, n, sizeof(*lat), by_value);
-	row("phase=%s keys=%ld | sets=%ld mean_us=%.1f p50_us=%.1f p99_us=%.1f max_us=%.1f", phase,
-	    keys, n, sum / n / 1e3, lat[n / 2] / 1e3, lat[n * 99 / 100] / 1e3,
-	    lat[n - 1] / 1e3);
+	row("phase=%s keys=%ld | sets=%ld mean_us=%.1f p50_us=%.1f p99_us=%.1f p99.9_us=%.1f max_us=%.1f",
+	    phase, keys, n, sum / n / 1e3, lat[n / 2] / 1e3, lat[n * 99 / 100] / 1e3,
+	    lat[n * 999 / 1000] / 1e3, lat[n - 1] / 1e3);
 }
 
 int main(int argc, char **argv)
@@ -114,14 +118,25 @@ int main(int argc, char **argv)
 	long keys = number(argc, argv, 2, 100000), bytes = number(argc, argv, 3, 700);
 	uint64_t start;
 
-	if (argc < 2)
+	if (argc < 3)
 		return 2;
+	if (!strcmp(argv[2], "digest")) {
+		connect_to(argv[1]);
+		fputs(ask("DEBUG DIGEST"), stdout);
+		return 0;
+	}
 	if (bytes > 4000)
 		bytes = 4000;
 	lat = calloc(MOST, sizeof(*lat));
 	connect_to(argv[1]);
 	ask("DEBUG POPULATE %ld k %ld", keys, bytes);
-	set_keys("rest", keys, bytes, 5000, 0);
+	set_keys("rest", keys, bytes, keys / 4 < 5000 ? keys / 4 : 5000, 0);
+	if (argc > 4) {
+		FILE *f = fopen(argv[4], "w");
+
+		if (!f || fputs(ask("DEBUG DIGEST"), f) < 0 || fclose(f))
+			die(argv[4]);
+	}
 	start = now_ns();
 	ask("BGSAVE");
 	row("phase=fork keys=%ld | bgsave_reply_us=%.1f latest_fork_usec=%ld", keys,

@@ -1,42 +1,102 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Processes that all map and read one shared segment: the memory of the page
- * tables that map it, and the faults and time it takes to fill them. The
- * processes come one after the other and all stay, so that the counts do not
- * depend on who wins.
+ * Processes over one shared segment: the memory of the page tables that map it,
+ * and the faults and time it takes to fill them. The processes come one after
+ * the other and all stay, so that the counts do not depend on who wins.
+ *
+ *	shm_table KIND read|write MB PROCESSES...
+ *
+ * KIND is children (of one process that has mapped and filled the segment
+ * before it forks), or how processes that have nothing in common attach to it,
+ * each where the kernel puts it: sysv, memfd, tmpfs.
  */
 #include "bench.h"
+#include <sys/ipc.h>
+#include <sys/shm.h>
+
+#define TMPFS_FILE "/dev/shm/bench-segment"
 
 struct report {
 	long faults;
 	double ns;
 };
 
-static int leave[2];
+static const char *kind;
+static int fd = -1, id = -1, leave[2], writes;
+static char *inherited;
 
-static char *map_segment(int fd, size_t size)
+static char *attach(size_t size)
 {
-	/* All at one address on a 2 MiB boundary, as after fork of a server. */
-	char *p = mmap((void *)0x200000000000UL, size, PROT_READ | PROT_WRITE,
-		       MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+	char *p;
 
+	if (inherited)
+		return inherited;
+	if (id >= 0) {
+		p = shmat(id, NULL, 0);
+		if (p == (void *)-1)
+			die("shmat");
+		return p;
+	}
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		die("mmap");
 	return p;
 }
 
-static void process(int fd, size_t size, int up)
+static void visit(volatile char *mem, size_t size)
+{
+	for (size_t i = 0; i < size; i += PAGE) {
+		if (writes)
+			mem[i] = 1;
+		else
+			(void)mem[i];
+	}
+}
+
+static void make_segment(size_t size)
+{
+	char *mem;
+
+	if (!strcmp(kind, "sysv")) {
+		id = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
+		if (id < 0)
+			die("shmget");
+	} else if (!strcmp(kind, "tmpfs")) {
+		fd = open(TMPFS_FILE, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	} else {
+		fd = memfd_create("segment", 0);
+	}
+	if (id < 0 && (fd < 0 || ftruncate(fd, size)))
+		die("segment");
+	mem = attach(size);
+	touch(mem, size, PAGE);
+	if (!strcmp(kind, "children"))
+		inherited = mem;
+	else if (id >= 0)
+		shmdt(mem);
+	else
+		munmap(mem, size);
+}
+
+static void remove_segment(void)
+{
+	if (id >= 0)
+		shmctl(id, IPC_RMID, NULL);
+	if (!strcmp(kind, "tmpfs"))
+		unlink(TMPFS_FILE);
+}
+
+static void process(size_t size, int up)
 {
 	struct rusage before, after;
 	struct report r;
 	uint64_t start;
-	char *mem, c;
+	char c;
 
 	close(leave[1]);
 	getrusage(RUSAGE_SELF, &before);
 	start = now_ns();
-	mem = map_segment(fd, size);
-	touch(mem, size, PAGE);
+	visit(attach(size), size);
 	r.ns = now_ns() - start;
 	getrusage(RUSAGE_SELF, &after);
 	r.faults = after.ru_minflt - before.ru_minflt;
@@ -45,14 +105,15 @@ static void process(int fd, size_t size, int up)
 	_exit(0);
 }
 
-static void run(int fd, size_t size, long procs)
+static void run(size_t size, long procs)
 {
-	long before = pagetables_kb(), kb, faults = 0;
+	long before, kb, faults = 0;
 	double ns = 0, last = 0;
 	int up[2];
 
 	if (pipe(up) || pipe(leave))
 		die("pipe");
+	before = pagetables_kb();
 	for (long i = 0; i < procs; i++) {
 		struct report r;
 		pid_t pid = fork();
@@ -60,7 +121,7 @@ static void run(int fd, size_t size, long procs)
 		if (pid < 0)
 			die("fork");
 		if (!pid)
-			process(fd, size, up[1]);
+			process(size, up[1]);
 		if (read(up[0], &r, sizeof(r)) != sizeof(r))
 			die("read");
 		faults += r.faults;
@@ -68,8 +129,8 @@ static void run(int fd, size_t size, long procs)
 		last = r.ns;
 	}
 	kb = pagetables_kb() - before;
-	row("processes=%ld segment_MB=%zu | pagetables_kB=%ld faults=%ld ms=%.3f last_process_ms=%.3f",
-	    procs, size >> 20, kb, faults, ns / 1e6, last / 1e6);
+	row("kind=%s access=%s segment_MB=%zu processes=%ld | pagetables_kB=%ld faults=%ld ms=%.3f last_process_ms=%.3f",
+	    kind, writes ? "write" : "read", size >> 20, procs, kb, faults, ns / 1e6, last / 1e6);
 	close(leave[1]);
 	while (wait(NULL) > 0)
 		;
@@ -80,19 +141,13 @@ static void run(int fd, size_t size, long procs)
 
 int main(int argc, char **argv)
 {
-	size_t size = number(argc, argv, 1, 64) << 20;
-	long max_procs = number(argc, argv, 2, 40);
-	int fd = memfd_create("segment", 0);
-	static char page[PAGE];
+	size_t size = number(argc, argv, 3, 64) << 20;
 
-	if (fd < 0)
-		die("memfd_create");
-	for (size_t i = 0; i < size; i += PAGE)
-		if (write(fd, page, PAGE) != (ssize_t)PAGE)
-			die("write");
-	static const long steps[] = { 1, 10, 40, 200, 1000 };
-
-	for (size_t i = 0; i < LEN(steps) && steps[i] <= max_procs; i++)
-		run(fd, size, steps[i]);
+	kind = argc > 1 ? argv[1] : "memfd";
+	writes = argc > 2 && !strcmp(argv[2], "write");
+	make_segment(size);
+	for (int i = 4; i < argc; i++)
+		run(size, atol(argv[i]));
+	remove_segment();
 	return 0;
 }

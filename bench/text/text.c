@@ -2,6 +2,9 @@
 /*
  * A program with much text, called at random: page faults, time per call,
  * and how much of the text is mapped by 2 MiB pages when it ends.
+ *
+ *	text START CALLS	run once; START names the row
+ *	text together N		N executions at once: the memory all take
  */
 #include "bench.h"
 
@@ -9,24 +12,55 @@ extern char functions[], functions_end[];
 
 #define STEP 256
 
-int main(int argc, char **argv)
+static long call(long i, long sum)
 {
-	const char *start_name = argc > 1 ? argv[1] : "first";
-	long calls = number(argc, argv, 2, 1000000);
+	return ((long (*)(long))(functions + i * STEP))(sum);
+}
+
+/* Every function once, neighbours far apart in time. */
+static long call_all(void)
+{
 	long count = (functions_end - functions) / STEP, sum = 0;
+
+	for (long i = 0; i < count; i++)
+		sum = call((i * 7919L) % count, sum);
+	return sum;
+}
+
+/* How much of the text lies in whole 2 MiB blocks of the file. */
+static long eligible_kb(void)
+{
+	unsigned long start, end, offset;
+	char line[512], exec;
+	long kb = 0;
+	FILE *f = fopen("/proc/self/maps", "r");
+
+	if (!f)
+		die("/proc/self/maps");
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx %*c%*c%c%*c %lx", &start, &end, &exec, &offset) != 4 ||
+		    exec != 'x' || (unsigned long)functions < start ||
+		    (unsigned long)functions >= end)
+			continue;
+		end = (offset + end - start) & ~(HUGE_PAGE - 1);
+		offset = (offset + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+		kb = end > offset ? (end - offset) / 1024 : 0;
+	}
+	fclose(f);
+	return kb;
+}
+
+static int run_once(const char *start_name, long calls)
+{
+	long count = (functions_end - functions) / STEP, sum, mapped, eligible;
 	uint64_t seed = 1, start = now_ns(), touched, end;
 	struct rusage use;
 
-	/* Every function once in a random order of pages, then at random. */
-	for (long i = 0; i < count; i++) {
-		long at = (i * 7919L) % count;
-
-		sum = ((long (*)(long))(functions + at * STEP))(sum);
-	}
+	sum = call_all();
 	touched = now_ns();
 	for (long i = 0; i < calls; i++) {
 		seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-		sum = ((long (*)(long))(functions + (seed >> 33) % count * STEP))(sum);
+		sum = call((seed >> 33) % count, sum);
 	}
 	end = now_ns();
 	if (sum != count + calls) {
@@ -34,10 +68,70 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	getrusage(RUSAGE_SELF, &use);
-	row("start=%s text_MB=%ld | faults=%ld major=%ld touch_ms=%.2f ns_per_call=%.2f FilePmdMapped_kB=%ld",
-	    start_name, (long)(functions_end - functions) >> 20,
-	    use.ru_minflt + use.ru_majflt, use.ru_majflt, (touched - start) / 1e6,
-	    calls ? (double)(end - touched) / calls : 0,
-	    field_kb("/proc/self/smaps", "FilePmdMapped"));
+	mapped = field_kb("/proc/self/smaps", "FilePmdMapped");
+	eligible = eligible_kb();
+	row("start=%s text_MB=%ld | faults=%ld major=%ld touch_ms=%.3f ns_per_call=%.2f FilePmdMapped_kB=%ld pmd_share=%.3f",
+	    start_name, (long)(functions_end - functions) >> 20, use.ru_minflt + use.ru_majflt,
+	    use.ru_majflt, (touched - start) / 1e6, calls ? (double)(end - touched) / calls : 0,
+	    mapped, eligible ? (double)mapped / eligible : 0);
+	return 0;
+}
+
+/* Cached files (not the image, which is shmem), anonymous memory, page tables. */
+static long memory_kb(void)
+{
+	return field_kb("/proc/meminfo", "Cached") - field_kb("/proc/meminfo", "Shmem") +
+	       field_kb("/proc/meminfo", "AnonPages") + pagetables_kb();
+}
+
+static void wait_here(void)
+{
+	char c;
+
+	call_all();
+	write(10, "x", 1);
+	read(11, &c, 1);
+}
+
+static int together(char *self, long n)
+{
+	char *args[] = { self, "wait", NULL }, c;
+	int ready[2], leave[2];
+	long before, after;
+
+	if (pipe(ready) || pipe2(leave, O_CLOEXEC))
+		die("pipe");
+	before = memory_kb();
+	for (long i = 0; i < n; i++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			dup2(ready[1], 10);
+			dup2(leave[0], 11);
+			execv(self, args);
+			_exit(1);
+		}
+		if (pid < 0 || read(ready[0], &c, 1) != 1)
+			die("fork");
+	}
+	after = memory_kb();
+	row("together=%ld text_MB=%ld | memory_kB=%ld", n,
+	    (long)(functions_end - functions) >> 20, after - before);
+	close(leave[1]);
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "first";
+
+	if (!strcmp(what, "wait"))
+		wait_here();
+	else if (!strcmp(what, "together"))
+		return together(argv[0], number(argc, argv, 2, 8));
+	else
+		return run_once(what, number(argc, argv, 2, 1000000));
 	return 0;
 }

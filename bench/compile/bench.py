@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The compiler, alone and in the shape of the contest of 2002: beside processes, I/O and memory."""
+
+from bench.core import Aim, Benchmark, Figure, Options
+
+SOURCES = ("util", "menu", "preprocess")  # of the kernel's scripts/kconfig, which needs no configuration
+
+
+def script(options: Options) -> str:
+    """Return the guest's script: cc1, on ext4, compiles preprocessed sources of the kernel tree on all CPUs."""
+    sources = SOURCES[: options.pick(2 if options.icount else 3, 2, 1)]
+    loads = ("alone",) if options.icount or options.tiny else ("alone", "process", "io", "memory")
+    runs = options.pick(3, 2, 1)
+    compiles = "\n".join(f"./timed {load} {runs} sh ./compile" for load in loads)
+    return f"""truncate -s 96M image
+mkfs.ext4 -q -F -m 0 -b 4096 image
+mkdir -p mnt
+mount -o loop image mnt
+cp "$(gcc -print-prog-name=cc1)" mnt/cc1
+for name in {" ".join(sources)}; do
+    gcc -E -I"$BASE/scripts/include" -I"$BASE/scripts/kconfig" -o "$name.i" "$BASE/scripts/kconfig/$name.c"
+done
+cat >compile <<'END'
+ls *.i | xargs -P "$(nproc)" -I NAME mnt/cc1 -quiet -O2 -fpreprocessed NAME -o /dev/null
+END
+{compiles}
+umount mnt"""
+
+
+BENCHMARK = Benchmark(
+    name="compile",
+    title="cc1 on sources of the kernel tree, alone and under load",
+    features=("fork", "shm", "prezero", "text", "rmap"),
+    programs=("timed",),
+    script=script,
+    shown=("cpu_s", "real_s", "work_per_s"),
+    more_is_better=frozenset({"work_per_s"}),
+    by_clock=frozenset({"real_s", "work_per_s"}),
+    native=("real_s", "user_s", "sys_s", "work_per_s"),
+    icount_note="real_s has waits for the host in it, during which guest time jumps ahead; cpu_s has not",
+    main=({"load": "alone"}, "cpu_s"),
+    boots=(("icount", 1), ("time", 1)),
+    aims=(
+        Aim("a compile, all features on", "cpu_s", {"load": "alone"}, 1.01, headline=True),
+        Aim("off: a compile", "cpu_s", {"load": "alone"}, 1.01, column="off"),
+    ),
+    figures=(
+        Figure("Miller, December 2004, sparc64", "make -j3 of a kernel with prezeroing, real", 513, 508, "s"),
+    ),
+)

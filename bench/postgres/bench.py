@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0
+"""PostgreSQL, whose connections all map one pool of shared memory."""
+
+from bench.core import Aim, Benchmark, Figure, Options
+
+
+def script(options: Options) -> str:
+    """Return the guest's script: many short connections, few long ones, and many that have each read the whole pool."""
+    readers = options.pick(100, 40, 4)
+    return f"""bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+mkdir -p home
+chown postgres: home
+cd home
+as() {{ setpriv --reuid postgres --regid postgres --init-groups env HOME="$PWD" "$@"; }}
+as "$bin/initdb" --no-sync -A trust -D data >initdb.log 2>&1 || {{ cat initdb.log; exit 1; }}
+cat >>data/postgresql.conf <<END
+shared_buffers = 768MB
+huge_pages = off
+fsync = off
+autovacuum = off
+jit = off
+max_parallel_workers_per_gather = 0
+max_connections = 250
+listen_addresses = ''
+unix_socket_directories = '$PWD'
+END
+as "$bin/pg_ctl" -w -t 300 -D data -l log start >/dev/null || {{ cat log; exit 1; }}
+bench() {{ as "$bin/pgbench" -n -h "$PWD" "$@" postgres 2>>pgbench.log || {{ cat pgbench.log; exit 1; }}; }}
+as "$bin/pgbench" -i -q -h "$PWD" -s {options.pick(10, 5, 1)} postgres >init.log 2>&1 || {{ cat init.log; exit 1; }}
+tps() {{ awk '/^tps/ {{ print $3; exit }}' "$1"; }}
+bench -S -c 8 -j 2 -t {options.pick(400, 100, 5)} >kept
+echo "@run=select clients=8 | tps=$(tps kept)"
+bench -S -C -c 20 -j 2 -t {options.pick(20, 5, 1)} >storm
+echo "@run=connect clients=20 | tps=$(tps storm)"
+tables() {{
+    cat /proc/sys/vm/stat_refresh
+    awk '/^PageTables:/ {{ print $2 }}' /proc/meminfo
+}}
+ask() {{ as "$bin/psql" -At -h "$PWD" -c "$1" postgres; }}
+advisory() {{ ask "select count(*) from pg_locks where locktype = 'advisory' and $1"; }}
+until_locks() {{ while [ "$(advisory "$1")" -lt "$2" ]; do sleep 0.3; done; }}
+# The readers wait for a lock after their scan, so that all are there when the tables are counted.
+mkfifo hold
+as "$bin/psql" -q -h "$PWD" postgres <hold >/dev/null &
+exec 9>hold
+echo 'select pg_advisory_lock(1);' >&9
+until_locks granted 1
+cat >scan.sql <<END
+select count(*) from pgbench_accounts;
+select pg_advisory_lock_shared(1);
+END
+before=$(tables)
+bench -f scan.sql -c {readers} -j 2 -t 1 >scan &
+job=$!
+until_locks "not granted" {readers}
+echo "@run=read_pool clients={readers} | pagetables_kB=$(($(tables) - before))"
+echo 'select pg_advisory_unlock(1);' >&9
+wait "$job"
+exec 9>&-
+as "$bin/pg_ctl" -m fast -D data stop >/dev/null
+cd .."""
+
+
+BENCHMARK = Benchmark(
+    name="postgres",
+    title="PostgreSQL: selects, connection storms, and page tables of connections that read the whole pool",
+    features=("shm", "fork", "rmap"),
+    programs=(),
+    script=script,
+    shown=("tps", "pagetables_kB"),
+    more_is_better=frozenset({"tps"}),
+    icount_note="one CPU: clients and servers take turns; use --clock",
+    main=({"run": "read_pool"}, "pagetables_kB"),
+    timeout=1500,
+    boots=(("time", 1),),
+    smoke=False,
+    aims=(
+        Aim("selects a second", "tps", {"run": "select"}, 0.98, clock="time", more_is_better=True),
+        Aim("connections a second", "tps", {"run": "connect"}, 1.0, clock="time", more_is_better=True),
+        Aim("page tables of 100 connections that have read the pool, times less", "pagetables_kB",
+            {"run": "read_pool"}, 10, "times", clock="time"),
+    ),
+    figures=(
+        Figure("mshare, Wartak, June 2025", "pgbench -S, 16000 clients (130 to 140 thousand before)", 135000, 189000,
+               "tps"),
+    ),
+)

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Writes docs/results.md and the README's measured table, so that no number in them is typed by hand.
+
+The numbers come from docs/results.json, which `--run` fills from runs of the benchmarks (all, or those named) on all
+three columns, by the clocks and with the boots that each benchmark asks for. Without it the papers are only written
+again: they follow from the JSON and from the aims that the benchmarks state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+
+from bench import core, runner, table
+from guest import boot
+
+DATA = core.HERE.parent / "docs" / "results.json"
+PAPER = core.HERE.parent / "docs" / "results.md"
+README = core.HERE.parent / "README.md"
+BEGIN, END = "<!-- measured: begin (bench/results writes this) -->", "<!-- measured: end -->"
+CLOCKS = {"icount": "--icount", "time": "--clock"}
+INTRO = """# Results
+
+Written by `bench/results` from `docs/results.json`; no number here is typed by hand. `make results` measures all of it
+again. [benchmarks.md](benchmarks.md) says how each is measured and what the clocks are worth: instructions are
+repeatable, times under emulation are ratios at best. "x less" divides vanilla by on; other ratios divide by vanilla.
+"""
+
+
+def command(result: dict) -> str:
+    """Return the command that measures a result again."""
+    repeat = f" --repeat {result['runs']}" if result["runs"] > 1 else ""
+    quick = " --quick" if result["quick"] else ""
+    return f"bench/run {CLOCKS[result['clock']]}{quick}{repeat} {result['name']}"
+
+
+def amount(aim: core.Aim, value: float | None) -> str:
+    """Return a value as an aim speaks of it."""
+    if value is None:
+        return "not measured"
+    if aim.how == "times":
+        return f"{table.number(round(value, 1))}x"
+    return f"{value:.3f}" if aim.how == "ratio" else table.number(round(value, 3))
+
+
+def score_of(aim: core.Aim, found: core.Finding | None) -> str:
+    """Return a finding as an aim speaks of it."""
+    if found and aim.how == "times" and found.value < 1:
+        return "nothing left"
+    return amount(aim, found.score if found else None)
+
+
+def made_of(aim: core.Aim, found: core.Finding | None) -> str:
+    """Return the two numbers that a finding compares."""
+    if not found or aim.how == "value" or found.base is None:
+        return "-"
+    return f"{table.number(found.base)} → {table.number(found.value)}"
+
+
+def wanted(aim: core.Aim) -> str:
+    """Return the aim as a bound."""
+    return f"{'≥' if aim.at_least else '≤'} {amount(aim, aim.limit)}"
+
+
+def verdict(reached: bool | None) -> str:
+    """Return the word for it."""
+    return {True: "met", False: "**missed**", None: "-"}[reached]
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def find(results: list[dict], name: str, clock: str) -> dict | None:
+    """Return the result of a benchmark by a clock."""
+    return next((r for r in results if (r["name"], r["clock"]) == (name, clock)), None)
+
+
+def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
+    """Return aim beside value."""
+    rows = []
+    for aim in benchmark.aims:
+        found = core.achieved(aim, find(results, benchmark.name, aim.clock))
+        rows.append([aim.text, aim.metric, aim.clock, aim.column, made_of(aim, found), score_of(aim, found),
+                     wanted(aim), verdict(core.met(aim, found))])
+    return markdown(["aim", "metric", "clock", "column", "base → value", "score", "wanted", ""], rows)
+
+
+def figures_table(benchmark: core.Benchmark) -> str:
+    """Return what the works that are answered published."""
+    rows = [[f.source, f.what, table.number(f.before), table.number(f.after), f.unit] for f in benchmark.figures]
+    return "Published, on their machines:\n\n" + markdown(["work", "what", "before", "after", "unit"], rows)
+
+
+def section(name: str, results: list[dict]) -> str:
+    """Return all that is said of one benchmark."""
+    benchmark = core.load(name)
+    parts = [f"## {name}: {benchmark.title}"]
+    if benchmark.aims:
+        parts.append(aims_table(benchmark, results))
+    if benchmark.figures:
+        parts.append(figures_table(benchmark))
+    for clock in CLOCKS:
+        result = find(results, name, clock)
+        if result:
+            parts.append(f"`{command(result)}`\n\n```\n{table.text_of({**result, 'native': []})}```")
+    return "\n\n".join(parts)
+
+
+def off_table(results: list[dict]) -> str:
+    """Return, for each counted benchmark, the row in which off differs most from vanilla."""
+    rows = []
+    for result in results:
+        if result["clock"] != "icount":
+            continue
+        worst = core.worst_off(result)
+        if worst:
+            rows.append([result["name"], worst[0], f"{worst[1]:.3f}", verdict(worst[1] <= 1.01)])
+    text = "## Off against vanilla\n\nThe worst row of each counted benchmark; the aim is 1.01.\n\n"
+    return text + markdown(["benchmark", "row", "off/vanilla", ""], rows)
+
+
+def paper(data: dict) -> str:
+    """Return docs/results.md."""
+    results = data["results"]
+    names = [n for n in core.names() if any(r["name"] == n for r in results)]
+    aims = [(a, find(results, n, a.clock)) for n in names for a in core.load(n).aims]
+    judged = [core.met(a, core.achieved(a, r)) for a, r in aims if r]
+    count = f"Of {len(aims)} aims {judged.count(True)} are met, {judged.count(False)} missed, the rest not measured."
+    config = "Configuration: tinyconfig with `kernel/config/guest.config`, for quire also `kernel/config/quire.config`."
+    tools = sorted({f"{r['kernel']['compiler']}; {r['kernel']['qemu']}" for r in results if r.get("kernel")})
+    parts = [INTRO + "\n" + "\n".join([count, config, *(f"Built and run with {t}." for t in tools)])]
+    if data.get("machine"):
+        parts.append("```\n" + table.probe_text(data["machine"]) + "```")
+    parts.append(off_table(results))
+    parts += [section(n, results) for n in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def headline(data: dict) -> str:
+    """Return the README's table: the aims that stand for the rest."""
+    rows, shapes = [], set()
+    for name in core.names():
+        for aim in core.load(name).aims:
+            result = find(data["results"], name, aim.clock)
+            if not aim.headline or not result:
+                continue
+            found = core.achieved(aim, result)
+            rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
+                         verdict(core.met(aim, found)), f"`{command(result)}`"])
+            shapes.add(table.conditions(result))
+    lines = "\n".join(f"* {shape}" for shape in sorted(shapes))
+    return markdown(["what", "base → value", "score", "aim", "", "command"], rows) + "\n\nConditions:\n\n" + lines
+
+
+def with_headline(readme: str, data: dict) -> str:
+    """Return the README with the measured table put between its marks."""
+    before, mark, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise core.BenchError(f"README.md has lost the lines {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n\n{headline(data)}\n\n{END}{after}"
+
+
+def trimmed(result: dict) -> dict:
+    """Return a result without what the papers do not need."""
+    columns = {n: {k: v for k, v in c.items() if k != "stats"} for n, c in result["columns"].items()}
+    return {**{k: v for k, v in result.items() if k != "machine"}, "columns": columns}
+
+
+def merge(data: dict, results: list[dict], probe: dict | None) -> dict:
+    """Return the data with these results in the place of older ones of the same name and clock."""
+    fresh = {(r["name"], r["clock"]) for r in results}
+    kept = [r for r in data.get("results", []) if (r["name"], r["clock"]) not in fresh]
+    merged = sorted(kept + [trimmed(r) for r in results], key=lambda r: (core.names().index(r["name"]), r["clock"]))
+    return {"machine": probe or data.get("machine"), "results": merged}
+
+
+def load_data(path: Path) -> dict:
+    """Return the stored results, or none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": None, "results": []}
+
+
+def store(data: dict) -> None:
+    """Write the data and both papers."""
+    readme = with_headline(README.read_text(encoding="utf-8"), data)
+    DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAPER.write_text(paper(data), encoding="utf-8")
+    README.write_text(readme, encoding="utf-8")
+
+
+def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
+    """Run benchmarks and store each result as it comes; returns what failed."""
+    failed = []
+
+    def progress(text: str) -> None:
+        print(f"[{text}]", file=sys.stderr, flush=True)
+
+    for clock in clocks:
+        for name in names:
+            boots = dict(core.load(name).boots).get(clock)
+            if not boots:
+                continue
+            options = core.Options(icount=clock == "icount", quick=quick)
+            probe, results, wrong = runner.run_all([name], list(core.COLUMNS), options, boots, progress)
+            store(merge(load_data(DATA), results, probe if clock == "icount" else None))
+            failed += wrong
+    return failed
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="bench/results", description=__doc__)
+    parser.add_argument("--run", action="store_true", help="measure first: vanilla, off and on, at full size")
+    parser.add_argument("--clock", choices=list(CLOCKS), help="measure only by this clock")
+    parser.add_argument("--quick", action="store_true", help="measure with small sizes")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="measure only these benchmarks")
+    args = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
+    failed = []
+    try:
+        if args.run:
+            names = args.names or [n for n in core.names() if n != "machine"]
+            failed = measure(names, [args.clock] if args.clock else list(CLOCKS), args.quick)
+        store(load_data(DATA))
+    except (core.BenchError, boot.BootError, OSError, ValueError) as error:
+        print(f"bench/results: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    for text in failed:
+        print(f"bench/results: FAILED {text}", file=sys.stderr)
+    print(f"written: {PAPER.relative_to(core.HERE.parent)}, {README.name}")
+    return 1 if failed else 0
