@@ -264,6 +264,38 @@ def test_ps_without_any(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "as root" in capsys.readouterr().err
 
 
+SMAPS = """\
+00400000-00b6f000 r--p 00000000 fe:00 12    /opt/node
+Size:               7612 kB
+FilePmdMapped:      6144 kB
+00b72000-025fe000 r-xp 00772000 fe:00 12    /opt/node
+Size:              27184 kB
+FilePmdMapped:     10240 kB
+7f0000201000-7f0000701000 r-xp 00000000 fe:00 13    /opt/lib odd.so
+FilePmdMapped:         0 kB
+7ffc00000000-7ffc00002000 r-xp 00000000 00:00 0    [vdso]
+FilePmdMapped:         0 kB
+"""
+
+
+def test_text(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "proc/42/smaps").write_text(SMAPS, encoding="utf-8")
+    assert run(tree, "text", "42", "--json") == 0
+    files = {f["file"]: f for f in json.loads(capsys.readouterr().out)}
+    # Whole blocks from 0xc00000 to 0x2400000; the library's addresses and offsets are not equal modulo 2 MiB.
+    assert files["/opt/node"] | {"pid": 0, "name": ""} == {
+        "pid": 0, "name": "", "file": "/opt/node", "text_kB": 27184, "eligible_kB": 24576, "pmd_kB": 10240}
+    assert files["/opt/lib odd.so"]["eligible_kB"] == 0 and len(files) == 2
+    assert run(tree, "text") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^42 +redis-server +27184 +24576 +10240 +/opt/node$", out, re.M) and "odd.so" not in out
+
+
+def test_text_without_any(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tree, "text") == 1
+    assert "as root" in capsys.readouterr().err
+
+
 def test_boot(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]) -> None:
     """The option names what is on or what is asked for, on any kernel."""
     assert run(tree, "boot") == 0
@@ -280,7 +312,7 @@ def test_command_line() -> None:
     assert wrong.returncode == 2
     text = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True, check=True).stdout
     page = (ROOT / "docs/man/quirectl.8").read_text(encoding="utf-8")
-    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "ps", "boot")
+    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "ps", "text", "boot")
     for command in commands:
         assert re.search(rf"^ +{command}\b", text, re.M)
         assert re.search(rf'^\.BR? "?{command}\b', page, re.M), command

@@ -24,6 +24,12 @@ def test_place(selftest: Callable[..., ktap.Report]) -> None:
     assert "place.program" in report.passed
 
 
+def test_files(selftest: Callable[..., ktap.Report]) -> None:
+    """Upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory."""
+    report = selftest("text_files", append="quire=text", timeout=900)
+    assert "files.upgrade_by_rename" in report.passed
+
+
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:
     """The same with all features on, which share page tables that a collapse must take apart."""
     selftest("text_collapse", append="quire=on", timeout=900)

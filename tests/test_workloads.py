@@ -39,6 +39,13 @@ def test_compiler_output(guest: Callable[..., boot.Result], tmp_path: Path) -> N
     assert expected in result.output
 
 
+def test_postgres(guest: Callable[..., boot.Result]) -> None:
+    """Concurrent transactions add up, before and after a crash, and every checksum and index is right."""
+    result = guest([str(WORKLOADS / "postgres.sh"), "4", "20"], append="quire=on", timeout=900)
+    assert result.status == 0, result.output
+    assert "the sums are right before and after a crash" in result.output
+
+
 @pytest.mark.soak
 def test_stress(guest: Callable[..., boot.Result]) -> None:
     """stress-ng's memory stressors verify what they read, and the walks are content afterwards."""
@@ -59,5 +66,14 @@ def test_stress_long(guest: Callable[..., boot.Result], minutes: int) -> None:
 def test_redis_long(guest: Callable[..., boot.Result], minutes: int) -> None:
     """Many snapshots of a larger data set."""
     result = guest([str(WORKLOADS / "redis.sh"), "200000", str(max(2, minutes // 2))], append="quire=on",
+                   timeout=minutes * 60 + 1800)
+    assert result.status == 0, result.output
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_postgres_long(guest: Callable[..., boot.Result], minutes: int) -> None:
+    """Many clients, some of which connect for every transaction."""
+    result = guest([str(WORKLOADS / "postgres.sh"), "40", str(minutes * 20), "4"], append="quire=on",
                    timeout=minutes * 60 + 1800)
     assert result.status == 0, result.output

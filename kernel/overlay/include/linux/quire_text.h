@@ -2,8 +2,8 @@
 /*
  * Program text on PMD pages: what Linux's own files call.
  *
- * Every call but quire_text_drop() is a static key's test while the feature is
- * off, and nothing at all where it is compiled out.
+ * Every call is a static key's test while the feature is off, or comes after a
+ * test of Linux's own, and is nothing at all where it is compiled out.
  */
 #ifndef _LINUX_QUIRE_TEXT_H
 #define _LINUX_QUIRE_TEXT_H
@@ -12,10 +12,12 @@
 #include <linux/fs.h>
 #include <linux/jump_label.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 
 #ifdef CONFIG_QUIRE_TEXT
 
 DECLARE_STATIC_KEY_FALSE(quire_text_key);
+DECLARE_STATIC_KEY_FALSE(quire_text_used_key);
 
 /* For a function of ours in another file: external here, dropped when unused. */
 #define QUIRE_TEXT_HOOK
@@ -50,7 +52,7 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
 void __quire_text_drop(struct address_space *mapping);
-void __quire_text_umount(struct super_block *sb);
+void __quire_text_umount(struct super_block *sb, int flags);
 
 /* mm/quire/text_place.c */
 unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
@@ -74,33 +76,49 @@ static inline void quire_text_mapped(struct vm_area_struct *vma)
 }
 
 /**
- * quire_text_drop - empty a page cache with huge pages before the file changes
- * @inode: is about to be written to or truncated; the caller has write access to
- *	it, so that no new huge pages appear
+ * quire_text_drop - empty a page cache with huge pages for a writer
+ * @mapping: had huge pages a moment ago; the caller has write access to the inode,
+ *	so that no new ones appear
  *
- * May sleep, takes the invalidate_lock. Linux does so when a file is opened for
- * writing, but without looking again under the lock, where another writer may
- * have emptied the cache and written since; and not for truncation by path, that
- * goes wrong where a huge page is in use and so cannot be split. Does not depend
- * on the feature being on: its pages stay when it is switched off.
+ * May sleep, takes the invalidate_lock. Linux does it when a file is opened for
+ * writing, but does not look again under the lock: what it saw may have been a
+ * collapse that then found a writer, and the pages that go may be that writer's,
+ * not yet on disk. Does not depend on the feature being on.
+ *
+ * Returns true: it is done, and Linux need not.
  */
-static inline void quire_text_drop(struct inode *inode)
+static inline bool quire_text_drop(struct address_space *mapping)
 {
-	if (unlikely(atomic_read(&inode->i_mapping->nr_thps)))
+	__quire_text_drop(mapping);
+	return true;
+}
+
+/**
+ * quire_text_truncate - empty a page cache with huge pages before a truncation
+ * @inode: its size is about to change; the caller has write access to it
+ *
+ * May sleep, takes the invalidate_lock. A truncation by path does not open the
+ * file, so Linux leaves it to the splitting of huge pages; that fails where one
+ * is in use, and the file's tail is then not zeroed in what is mapped.
+ */
+static inline void quire_text_truncate(struct inode *inode)
+{
+	if (static_branch_unlikely(&quire_text_used_key) && filemap_nr_thps(inode->i_mapping))
 		__quire_text_drop(inode->i_mapping);
 }
 
 /**
  * quire_text_umount - forget the queued files of a filesystem
  * @sb: is being unmounted
+ * @flags: of umount2()
  *
- * May sleep, no locks held. On return none of its files that were queued
- * before is referenced by the collapse worker.
+ * May sleep, no locks held. On return none of its files that were queued before
+ * is referenced by the collapse worker, unless the filesystem does not answer.
  */
-static inline void quire_text_umount(struct super_block *sb)
+static inline void quire_text_umount(struct super_block *sb, int flags)
 {
-	if (static_branch_unlikely(&quire_text_key))
-		__quire_text_umount(sb);
+	if (static_branch_unlikely(&quire_text_used_key))
+		__quire_text_umount(sb, flags);
 }
 
 /**
@@ -176,11 +194,16 @@ static inline void quire_text_mapped(struct vm_area_struct *vma)
 {
 }
 
-static inline void quire_text_drop(struct inode *inode)
+static inline bool quire_text_drop(struct address_space *mapping)
+{
+	return false;
+}
+
+static inline void quire_text_truncate(struct inode *inode)
 {
 }
 
-static inline void quire_text_umount(struct super_block *sb)
+static inline void quire_text_umount(struct super_block *sb, int flags)
 {
 }
 

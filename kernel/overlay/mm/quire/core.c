@@ -2,8 +2,10 @@
 /*
  * Registration and switching of quire's features.
  *
- * Locking: quire_lock covers the list of features and each one's state. It is
- * taken before anything else and held across a feature's start, stop and drain.
+ * Locking: a feature's lock covers its state. It is taken before anything else
+ * and held across its start, stop and drain, so that one that waits long for the
+ * machine does not keep the others from being switched. quire_list_lock is for
+ * writers of the list of features; it only grows, so readers need RCU alone.
  * The boot option is parsed before there are other threads and read-only after.
  *
  * Undo: "0" closes the gate and stops; "2" also drains. A feature that found
@@ -14,11 +16,15 @@
 #include <linux/init.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
+#include <linux/quire.h>
+#include <linux/rculist.h>
+#include <linux/seq_file.h>
+#include <linux/spinlock.h>
 #include <linux/string.h>
 
 #include "quire.h"
 
-static DEFINE_MUTEX(quire_lock);
+static DEFINE_SPINLOCK(quire_list_lock);
 static LIST_HEAD(quire_features);
 static char quire_boot_list[64] __ro_after_init;
 
@@ -69,9 +75,28 @@ unsigned long quire_counter(const struct quire_feature *feature, unsigned int in
 	return sum;
 }
 
+/**
+ * quire_vmstat_show - all features' counters, for the end of /proc/vmstat
+ * @m: where to
+ *
+ * Any context. Does not wait for a feature that is being switched or drained.
+ */
+void quire_vmstat_show(struct seq_file *m)
+{
+	struct quire_feature *f;
+	unsigned int i;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(f, &quire_features, list)
+		for (i = 0; f->counter_names && f->counter_names[i]; i++)
+			seq_printf(m, "quire_%s_%s %lu\n", f->name,
+				   f->counter_names[i], quire_counter(f, i));
+	rcu_read_unlock();
+}
+
 static void quire_close(struct quire_feature *f)
 {
-	lockdep_assert_held(&quire_lock);
+	lockdep_assert_held(&f->lock);
 	if (f->state != QUIRE_ON)
 		return;
 	static_branch_disable(f->key);
@@ -84,7 +109,7 @@ static int quire_open(struct quire_feature *f)
 {
 	int ret = 0;
 
-	lockdep_assert_held(&quire_lock);
+	lockdep_assert_held(&f->lock);
 	if (f->state == QUIRE_ON)
 		return 0;
 	if (f->start)
@@ -126,7 +151,7 @@ int quire_switch(struct quire_feature *feature, unsigned int to)
 
 	if (to > 2)
 		return -EINVAL;
-	mutex_lock(&quire_lock);
+	mutex_lock(&feature->lock);
 	if (to == 0)
 		quire_close(feature);
 	else if (to == 2)
@@ -139,13 +164,20 @@ int quire_switch(struct quire_feature *feature, unsigned int to)
 		quire_close(feature);
 		WRITE_ONCE(feature->state, QUIRE_DISABLED_BY_WARNING);
 	}
-	mutex_unlock(&quire_lock);
+	mutex_unlock(&feature->lock);
 	return ret;
 }
 
+/*
+ * The gate first: whoever has the lock may wait long for something. Should he be
+ * opening it just now, he is seen to have done so once the lock is ours.
+ */
 static void quire_disable_work(struct work_struct *work)
 {
-	quire_switch(container_of(work, struct quire_feature, disable_work), 0);
+	struct quire_feature *f = container_of(work, struct quire_feature, disable_work);
+
+	static_branch_disable(f->key);
+	quire_switch(f, 0);
 }
 
 /**
@@ -170,11 +202,11 @@ struct quire_feature *quire_find(const char *name)
 {
 	struct quire_feature *f, *found = NULL;
 
-	mutex_lock(&quire_lock);
-	list_for_each_entry(f, &quire_features, list)
+	rcu_read_lock();
+	list_for_each_entry_rcu(f, &quire_features, list)
 		if (!strcmp(f->name, name))
 			found = f;
-	mutex_unlock(&quire_lock);
+	rcu_read_unlock();
 	return found;
 }
 
@@ -189,6 +221,7 @@ int quire_register(struct quire_feature *feature)
 {
 	int ret;
 
+	mutex_init(&feature->lock);
 	INIT_WORK(&feature->disable_work, quire_disable_work);
 	ret = quire_sysfs_add(feature);
 	if (ret) {
@@ -196,9 +229,9 @@ int quire_register(struct quire_feature *feature)
 		       feature->name, ret);
 		return ret;
 	}
-	mutex_lock(&quire_lock);
-	list_add_tail(&feature->list, &quire_features);
-	mutex_unlock(&quire_lock);
+	spin_lock(&quire_list_lock);
+	list_add_tail_rcu(&feature->list, &quire_features);
+	spin_unlock(&quire_list_lock);
 
 	if (quire_list_has(quire_boot_list, feature->name)) {
 		ret = quire_switch(feature, 1);

@@ -23,6 +23,7 @@ static struct quire_feature test_feature = {
 	.key = &test_key,
 	.start = test_start,
 	.drain = test_drain,
+	.lock = __MUTEX_INITIALIZER(test_feature.lock),
 };
 
 static void boot_list(struct kunit *test)

@@ -4,8 +4,8 @@
  *
  * A feature is one static struct quire_feature that is registered once at boot
  * and never goes away. Its hooks in Linux's own files test @key and nothing
- * else. quire_lock serialises every change of state; it is the outermost of
- * our locks and is held across @start, @stop and @drain, which may sleep.
+ * else. @lock serialises every change of state; it is the outermost of our
+ * locks and is held across @start, @stop and @drain, which may sleep.
  */
 #ifndef _MM_QUIRE_QUIRE_H
 #define _MM_QUIRE_QUIRE_H
@@ -13,6 +13,7 @@
 #include <linux/jump_label.h>
 #include <linux/kobject.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/sysfs.h>
 #include <linux/workqueue.h>
@@ -37,12 +38,13 @@ enum quire_state {
  * @knobs: NULL-terminated attributes for the folder, or NULL
  * @counter_names: NULL-terminated names for stats/, in the order of @counters
  * @counters: per-CPU array, one element a name
- * @state: under quire_lock; read without it for display
+ * @lock: serialises the changes of @state
+ * @state: under @lock; read without it for display
  * @broken: an inconsistency was found; set once, never cleared
  * @kobj: the folder
  * @stats: the attributes made for @counter_names; never freed
  * @disable_work: takes the feature off after a warning
- * @list: in the list of features, under quire_lock
+ * @list: in the list of features
  */
 struct quire_feature {
 	const char *name;
@@ -54,6 +56,7 @@ struct quire_feature {
 	const char * const *counter_names;
 	unsigned long __percpu *counters;
 
+	struct mutex lock;
 	enum quire_state state;
 	bool broken;
 	struct kobject kobj;

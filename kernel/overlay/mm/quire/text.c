@@ -23,6 +23,9 @@
  * and the mount. It is given up when the work is done, after a bounded number
  * of attempts, when the filesystem is unmounted (quire_text_umount() runs before
  * the unmount looks whether it is busy) and when the feature is switched off.
+ * quire_text_used_key is on from the first start to the end of a complete drain:
+ * as long as files may be queued, also while the feature is just being switched
+ * off, and as long as huge folios may be left.
  *
  * Undo: switching off empties the queue; enabled=2 also splits the huge folios
  * of all filesystems that count them (nr_thps). On filesystems that have large
@@ -51,11 +54,15 @@
 #include "quire.h"
 #include "text.h"
 
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_text.h>
+
 #define TEXT_SLOTS		64
 #define TEXT_TRIES		6	/* the delay doubles each time: 6.3 s in all */
 #define TEXT_MIN_RETRY_MS	20U
 #define TEXT_DRAIN_ROUNDS	5
 #define TEXT_RUNS_PER_S		10
+#define TEXT_UMOUNT_WAIT_S	10
 
 enum text_slot_state {
 	TEXT_FREE,
@@ -88,17 +95,53 @@ struct text_slot {
 	bool forget;
 };
 
-/* What one attempt at a file left undone, by reason. */
+/**
+ * struct text_pass - one attempt at a file
+ * @start: first page
+ * @end: page after the range
+ * @left: what was left undone, by reason (TEXT_FALLBACK_...)
+ * @unfinished: the run's budget is spent
+ * @drained: pages in LRU batches were put on the lists
+ */
 struct text_pass {
 	pgoff_t start, end;
-	unsigned int writer, dirty, cold, busy;		/* worth another attempt */
-	unsigned int nomem, limit, share, truncated;	/* not now */
-	bool unfinished;				/* the run's budget is spent */
-	bool drained;					/* LRU batches are in the lists */
+	unsigned int left[TEXT_NR_COUNTERS];
+	bool unfinished;
+	bool drained;
 };
 
 DEFINE_STATIC_KEY_FALSE(quire_text_key);
+DEFINE_STATIC_KEY_FALSE(quire_text_used_key);
 DEFINE_PER_CPU(unsigned long [TEXT_NR_COUNTERS], quire_text_counts);
+
+static const char * const text_counter_names[] = {
+	[TEXT_QUEUED] = "queued",
+	[TEXT_SKIPPED_HUGE] = "skipped_huge",
+	[TEXT_SKIPPED_POLICY] = "skipped_policy",
+	[TEXT_SKIPPED_FILE] = "skipped_file",
+	[TEXT_SKIPPED_SMALL] = "skipped_small",
+	[TEXT_SKIPPED_UNALIGNED] = "skipped_unaligned",
+	[TEXT_SKIPPED_BACKOFF] = "skipped_backoff",
+	[TEXT_SKIPPED_QUEUE_FULL] = "skipped_queue_full",
+	[TEXT_COLLAPSED_BLOCKS] = "collapsed_blocks",
+	[TEXT_FALLBACK_WRITER] = "fallback_writer",
+	[TEXT_FALLBACK_DIRTY] = "fallback_dirty",
+	[TEXT_FALLBACK_COLD] = "fallback_cold",
+	[TEXT_FALLBACK_NOMEM] = "fallback_nomem",
+	[TEXT_FALLBACK_LIMIT] = "fallback_limit",
+	[TEXT_FALLBACK_SHARE] = "fallback_share",
+	[TEXT_FALLBACK_BUSY] = "fallback_busy",
+	[TEXT_FALLBACK_TRUNCATED] = "fallback_truncated",
+	[TEXT_FORGOTTEN] = "forgotten",
+	[TEXT_DROPPED_WRITER] = "dropped_writer",
+	[TEXT_DRAINED_BLOCKS] = "drained_blocks",
+	[TEXT_PLACED_PROGRAM] = "placed_program",
+	[TEXT_PLACED_MAP] = "placed_map",
+	[TEXT_PLACE_SMALL] = "place_small",
+	[TEXT_PLACE_ALIGN] = "place_align",
+	[TEXT_PLACE_MAP_SMALL] = "place_map_small",
+	[TEXT_NR_COUNTERS] = NULL
+};
 
 static DEFINE_SPINLOCK(text_lock);
 static struct text_slot text_slots[TEXT_SLOTS];
@@ -259,6 +302,10 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 	else
 		why = text_enqueue(file, start, end);
 	text_count(why, 1);
+	if (why == TEXT_QUEUED)
+		trace_text_queue(file_inode(file), start, end);
+	else if (why == TEXT_SKIPPED_HUGE)
+		trace_text_map(file_inode(file), start, end);
 }
 
 void __quire_text_drop(struct address_space *mapping)
@@ -296,14 +343,17 @@ static struct text_slot *text_begin(struct text_pass *pass)
 
 static void text_count_pass(const struct text_pass *pass)
 {
-	text_count(TEXT_FALLBACK_WRITER, pass->writer);
-	text_count(TEXT_FALLBACK_DIRTY, pass->dirty);
-	text_count(TEXT_FALLBACK_COLD, pass->cold);
-	text_count(TEXT_FALLBACK_BUSY, pass->busy);
-	text_count(TEXT_FALLBACK_NOMEM, pass->nomem);
-	text_count(TEXT_FALLBACK_LIMIT, pass->limit);
-	text_count(TEXT_FALLBACK_SHARE, pass->share);
-	text_count(TEXT_FALLBACK_TRUNCATED, pass->truncated);
+	enum text_counter why;
+
+	for (why = TEXT_FALLBACK_FIRST; why <= TEXT_FALLBACK_LAST; why++)
+		text_count(why, pass->left[why]);
+}
+
+/* Is something left that may be different at the next attempt? */
+static bool text_worth_retry(const struct text_pass *pass)
+{
+	return pass->left[TEXT_FALLBACK_WRITER] || pass->left[TEXT_FALLBACK_DIRTY] ||
+		pass->left[TEXT_FALLBACK_COLD] || pass->left[TEXT_FALLBACK_BUSY];
 }
 
 /* Does the slot wait for another attempt? Sets when it is due. */
@@ -314,7 +364,7 @@ static bool text_requeue(struct text_slot *slot, const struct text_pass *pass)
 
 	lockdep_assert_held(&text_lock);
 	slot->due = jiffies;
-	if (slot->forget || !text_open || pass->nomem)
+	if (slot->forget || !text_open || pass->left[TEXT_FALLBACK_NOMEM])
 		return false;
 	if (pass->unfinished)
 		return true;
@@ -323,7 +373,7 @@ static bool text_requeue(struct text_slot *slot, const struct text_pass *pass)
 		slot->due += delay;
 		return true;
 	}
-	if (!(pass->writer || pass->dirty || pass->cold || pass->busy))
+	if (!text_worth_retry(pass))
 		return false;
 	slot->due += delay << slot->tries;
 	return ++slot->tries < TEXT_TRIES;
@@ -356,7 +406,7 @@ static void text_end(struct text_slot *slot, const struct text_pass *pass)
 	}
 	forgotten = slot->forget || !text_open;
 	slot->state = TEXT_ENDING;
-	if (pass->nomem) {
+	if (pass->left[TEXT_FALLBACK_NOMEM]) {
 		text_backing_off = true;
 		text_backoff_end = jiffies + msecs_to_jiffies(READ_ONCE(text_backoff_ms));
 	}
@@ -457,6 +507,26 @@ static bool text_share_left(void)
 	return huge * 1000 <= totalram_pages() * READ_ONCE(text_max_permil);
 }
 
+static void text_leave(struct text_pass *pass, struct file *file, pgoff_t start,
+		       enum text_counter why)
+{
+	pass->left[why]++;
+	trace_text_fallback(file_inode(file), start, text_counter_names[why]);
+}
+
+/* Why a collapse failed, by what quire_text_collapse_block() returned. */
+static enum text_counter text_failure(int error)
+{
+	switch (error) {
+	case -ENOMEM:
+		return TEXT_FALLBACK_NOMEM;
+	case -EBUSY:	/* the memcg's limit, or khugepaged/max_ptes_none */
+		return TEXT_FALLBACK_LIMIT;
+	default:
+		return TEXT_FALLBACK_BUSY;
+	}
+}
+
 static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pass,
 			  unsigned int *budget)
 {
@@ -464,37 +534,30 @@ static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pa
 	loff_t end = (loff_t)(start + HPAGE_PMD_NR) << PAGE_SHIFT;
 	unsigned int resident;
 	pgoff_t first = start;
+	int error;
 
 	if (text_block_huge(mapping, start))
 		return;
 	if (end > i_size_read(mapping->host)) {
-		pass->truncated++;
+		text_leave(pass, file, start, TEXT_FALLBACK_TRUNCATED);
 		return;
 	}
 	resident = text_resident(mapping, start, &first);
 	if (resident < READ_ONCE(text_min_resident)) {
-		pass->cold++;
+		text_leave(pass, file, start, TEXT_FALLBACK_COLD);
 		return;
 	}
 	if (!text_share_left()) {
-		pass->share++;
+		text_leave(pass, file, start, TEXT_FALLBACK_SHARE);
 		return;
 	}
 	--*budget;
-	switch (text_collapse_charged(file, start, first, pass, resident == HPAGE_PMD_NR)) {
-	case 0:
+	error = text_collapse_charged(file, start, first, pass, resident == HPAGE_PMD_NR);
+	if (!error) {
 		text_count(TEXT_COLLAPSED_BLOCKS, 1);
-		break;
-	case -EEXIST:
-		break;
-	case -ENOMEM:
-		pass->nomem++;
-		break;
-	case -EBUSY:	/* the memcg's limit, or khugepaged/max_ptes_none */
-		pass->limit++;
-		break;
-	default:
-		pass->busy++;
+		trace_text_collapse(file_inode(file), start, resident);
+	} else if (error != -EEXIST) {
+		text_leave(pass, file, start, text_failure(error));
 	}
 }
 
@@ -506,18 +569,19 @@ static void text_do_file(struct text_slot *slot, struct text_pass *pass,
 	pgoff_t index;
 
 	if (inode_is_open_for_write(mapping->host)) {
-		pass->writer = 1;
+		text_leave(pass, file, pass->start, TEXT_FALLBACK_WRITER);
 		return;
 	}
 	/* A program that was just written: the next attempt finds it clean. */
 	if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
 	    mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK)) {
 		filemap_flush(mapping);
-		pass->dirty = 1;
+		text_leave(pass, file, pass->start, TEXT_FALLBACK_DIRTY);
 		return;
 	}
 	for (index = pass->start; index < pass->end; index += HPAGE_PMD_NR) {
-		if (READ_ONCE(slot->forget) || !READ_ONCE(text_open) || pass->nomem)
+		if (READ_ONCE(slot->forget) || !READ_ONCE(text_open) ||
+		    pass->left[TEXT_FALLBACK_NOMEM])
 			break;
 		if (!*budget) {
 			pass->unfinished = true;
@@ -592,13 +656,17 @@ static bool text_uses(const struct super_block *sb)
 
 /*
  * The worker lets go between two blocks. Where it hangs in a filesystem that
- * does not answer, the unmount goes on without it: forcing it may be the cure.
+ * does not answer, forcing the unmount may be the cure, and must not wait long.
+ * A lazy one does not ask whether the filesystem is busy.
  */
-void __quire_text_umount(struct super_block *sb)
+void __quire_text_umount(struct super_block *sb, int flags)
 {
+	unsigned int wait_s = flags & MNT_FORCE ? 1 : TEXT_UMOUNT_WAIT_S;
+
 	while (text_forget_one(sb))
 		;
-	wait_event_killable_timeout(text_idle, !text_uses(sb), HZ);
+	if (!(flags & MNT_DETACH))
+		wait_event_killable_timeout(text_idle, !text_uses(sb), wait_s * HZ);
 }
 
 /* ---- switching ---- */
@@ -610,6 +678,7 @@ static int text_start(void)
 	text_backing_off = false;
 	text_not_before = jiffies;
 	spin_unlock(&text_lock);
+	static_branch_enable(&quire_text_used_key);
 	return 0;
 }
 
@@ -693,8 +762,10 @@ static int text_drain(void)
 		left = 0;
 		lru_add_drain_all();
 		iterate_supers(text_split_sb, &left);
-		if (!left)
+		if (!left) {
+			static_branch_disable(&quire_text_used_key);
 			return 0;
+		}
 		schedule_timeout_uninterruptible(HZ / 10);
 	}
 	pr_info("text: %lu huge folios are in use and stay\n", left);
@@ -716,35 +787,6 @@ static const struct attribute * const text_knobs[] = {
 	&backoff_ms_knob.attr.attr,
 	&blocks_per_second_knob.attr.attr,
 	NULL
-};
-
-static const char * const text_counter_names[] = {
-	[TEXT_QUEUED] = "queued",
-	[TEXT_SKIPPED_HUGE] = "skipped_huge",
-	[TEXT_SKIPPED_POLICY] = "skipped_policy",
-	[TEXT_SKIPPED_FILE] = "skipped_file",
-	[TEXT_SKIPPED_SMALL] = "skipped_small",
-	[TEXT_SKIPPED_UNALIGNED] = "skipped_unaligned",
-	[TEXT_SKIPPED_BACKOFF] = "skipped_backoff",
-	[TEXT_SKIPPED_QUEUE_FULL] = "skipped_queue_full",
-	[TEXT_COLLAPSED_BLOCKS] = "collapsed_blocks",
-	[TEXT_FALLBACK_WRITER] = "fallback_writer",
-	[TEXT_FALLBACK_DIRTY] = "fallback_dirty",
-	[TEXT_FALLBACK_COLD] = "fallback_cold",
-	[TEXT_FALLBACK_NOMEM] = "fallback_nomem",
-	[TEXT_FALLBACK_LIMIT] = "fallback_limit",
-	[TEXT_FALLBACK_SHARE] = "fallback_share",
-	[TEXT_FALLBACK_BUSY] = "fallback_busy",
-	[TEXT_FALLBACK_TRUNCATED] = "fallback_truncated",
-	[TEXT_FORGOTTEN] = "forgotten",
-	[TEXT_DROPPED_WRITER] = "dropped_writer",
-	[TEXT_DRAINED_BLOCKS] = "drained_blocks",
-	[TEXT_PLACED_PROGRAM] = "placed_program",
-	[TEXT_PLACED_MAP] = "placed_map",
-	[TEXT_PLACE_SMALL] = "place_small",
-	[TEXT_PLACE_ALIGN] = "place_align",
-	[TEXT_PLACE_MAP_SMALL] = "place_map_small",
-	[TEXT_NR_COUNTERS] = NULL
 };
 
 static struct quire_feature text_feature = {

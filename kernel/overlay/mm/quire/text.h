@@ -24,6 +24,8 @@ enum text_counter {
 	TEXT_FALLBACK_SHARE,		/* huge file pages have their share of memory */
 	TEXT_FALLBACK_BUSY,		/* pages locked, pinned or isolated by others */
 	TEXT_FALLBACK_TRUNCATED,	/* the file ends before the block does */
+	TEXT_FALLBACK_FIRST = TEXT_FALLBACK_WRITER,
+	TEXT_FALLBACK_LAST = TEXT_FALLBACK_TRUNCATED,
 	TEXT_FORGOTTEN,			/* files dropped from the queue: umount, switched off */
 	TEXT_DROPPED_WRITER,		/* a writer or truncation emptied a page cache */
 	TEXT_DRAINED_BLOCKS,		/* split by enabled=2 */
@@ -43,5 +45,8 @@ static inline void text_count(enum text_counter which, unsigned long nr)
 }
 
 extern unsigned int quire_text_placement;
+
+/* text_place.c; for its unit tests, too */
+bool text_holds_block(loff_t offset, unsigned long len);
 
 #endif /* _MM_QUIRE_TEXT_H */

@@ -29,7 +29,12 @@ static bool text_placement_on(void)
 		!thp_disabled_by_hw();
 }
 
-static bool holds_block(loff_t offset, unsigned long len)
+/**
+ * text_holds_block - is there a whole block of the file in a range
+ * @offset: in bytes, not negative
+ * @len: bytes
+ */
+bool text_holds_block(loff_t offset, unsigned long len)
 {
 	loff_t end = offset + len;
 
@@ -45,7 +50,7 @@ static const struct elf64_phdr *text_segment(const struct elf64_phdr *phdrs, int
 		const struct elf64_phdr *p = &phdrs[i];
 
 		if (p->p_type == PT_LOAD && (p->p_flags & (PF_X | PF_W)) == PF_X &&
-		    (loff_t)p->p_offset >= 0 && holds_block(p->p_offset, p->p_filesz))
+		    (loff_t)p->p_offset >= 0 && text_holds_block(p->p_offset, p->p_filesz))
 			return p;
 	}
 	return NULL;
@@ -124,7 +129,7 @@ bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgof
 		return false;
 	if (!S_ISREG(file_inode(file)->i_mode) || !text_placement_on())
 		return false;
-	if (!holds_block((loff_t)pgoff << PAGE_SHIFT, len)) {
+	if (!text_holds_block((loff_t)pgoff << PAGE_SHIFT, len)) {
 		text_count(TEXT_PLACE_MAP_SMALL, 1);
 		return false;
 	}

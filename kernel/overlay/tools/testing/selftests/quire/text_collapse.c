@@ -9,16 +9,11 @@
 #include <sys/user.h>
 
 #include "harness.h"
-#include "text_program.h"
+#include "text_huge.h"
 
 #define IMAGE	"/tmp/text_collapse.img"
 #define FOLDER	"/tmp/text_collapse"
 #define PROGRAM	FOLDER "/program"
-
-/* Three whole blocks of text; as a mapping of all the file it has four. */
-static const struct layout three_blocks = { .pages = 2049, .offset = PAGE, .fixed = true };
-#define FILE_SIZE	(2050 * PAGE)
-#define BLOCK_KB	((long)(BLOCK / 1024))
 
 FIXTURE(text) {
 	struct program p;
@@ -38,57 +33,6 @@ FIXTURE_TEARDOWN(text)
 {
 	defaults();
 	unlink(PROGRAM);
-}
-
-/* Compare memory of the text with what was written to the file. */
-static bool text_is_right(const unsigned char *text, unsigned long first, unsigned long last)
-{
-	static unsigned char page[PAGE];
-
-	for (; first < last; first++) {
-		text_page(page, first, three_blocks.pages);
-		if (memcmp(page, text + first * PAGE, PAGE))
-			return false;
-	}
-	return true;
-}
-
-static unsigned char *map_file(const char *path, size_t len)
-{
-	int fd = open(path, O_RDONLY);
-	void *map = mmap(NULL, len, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
-
-	close(fd);
-	return map == MAP_FAILED ? NULL : map;
-}
-
-static void read_pages(const volatile unsigned char *map, size_t len)
-{
-	for (size_t at = 0; at < len; at += PAGE)
-		(void)map[at];
-}
-
-/* Map the program's file as a library is mapped, until its blocks are huge. */
-static unsigned char *map_huge(size_t len)
-{
-	double end = seconds() + LIMIT_S;
-	unsigned char *map;
-
-	do {
-		double round = seconds() + LIMIT_S / 8;
-
-		map = map_file(PROGRAM, len);
-		if (!map)
-			return NULL;
-		do {
-			read_pages(map, len);
-			if (pmd_mapped(0, PROGRAM) == 4 * BLOCK_KB)
-				return map;
-			usleep(20000);
-		} while (seconds() < round);
-		munmap(map, len);
-	} while (seconds() < end);
-	return NULL;
 }
 
 TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 600)
@@ -136,7 +80,7 @@ TEST_F_TIMEOUT(text, running_programs_change_over, 600)
 
 TEST_F_TIMEOUT(text, contents_are_the_files, 600)
 {
-	unsigned char *map = map_huge(FILE_SIZE);
+	unsigned char *map = map_huge(PROGRAM);
 
 	ASSERT_NE(NULL, map);
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
@@ -146,7 +90,7 @@ TEST_F_TIMEOUT(text, contents_are_the_files, 600)
 TEST_F_TIMEOUT(text, writers_open_drops_it, 600)
 {
 	long dropped = stat_of("dropped_writer");
-	unsigned char *map = map_huge(FILE_SIZE);
+	unsigned char *map = map_huge(PROGRAM);
 	int fd;
 
 	ASSERT_NE(NULL, map);
@@ -164,7 +108,7 @@ TEST_F_TIMEOUT(text, writers_open_drops_it, 600)
 	munmap(map, FILE_SIZE);
 
 	/* And it is collapsed again, with the new contents. */
-	map = map_huge(FILE_SIZE);
+	map = map_huge(PROGRAM);
 	ASSERT_NE(NULL, map);
 	EXPECT_EQ(0, memcmp(map + PAGE + 700 * PAGE, "written", 7));
 	munmap(map, FILE_SIZE);
@@ -192,7 +136,7 @@ TEST_F_TIMEOUT(text, truncate_drops_it, 600)
 {
 	long dropped = stat_of("dropped_writer");
 	size_t keep = PAGE + 700 * PAGE + 100;
-	unsigned char *map = map_huge(FILE_SIZE), zero[PAGE] = { 0 };
+	unsigned char *map = map_huge(PROGRAM), zero[PAGE] = { 0 };
 
 	ASSERT_NE(NULL, map);
 	ASSERT_EQ(0, truncate(PROGRAM, keep));
@@ -209,7 +153,7 @@ TEST_F_TIMEOUT(text, truncate_drops_it, 600)
 
 TEST_F_TIMEOUT(text, hole_punch_is_seen, 600)
 {
-	unsigned char *map = map_huge(FILE_SIZE), zero[PAGE] = { 0 };
+	unsigned char *map = map_huge(PROGRAM), zero[PAGE] = { 0 };
 	int fd;
 
 	ASSERT_NE(NULL, map);
@@ -227,7 +171,7 @@ TEST_F_TIMEOUT(text, hole_punch_is_seen, 600)
 
 TEST_F_TIMEOUT(text, private_writes_stay_private, 600)
 {
-	unsigned char *map = map_huge(FILE_SIZE), byte;
+	unsigned char *map = map_huge(PROGRAM), byte;
 	int fd;
 
 	ASSERT_NE(NULL, map);
@@ -443,17 +387,6 @@ TEST_F_TIMEOUT(text, switching_off_forgets_the_queue, 600)
 	ASSERT_EQ(0, set("enabled", "0"));
 	EXPECT_EQ(forgotten + 1, stat_of("forgotten"));
 	EXPECT_GE(stop(&self->p), 0);
-}
-
-static int write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY), ret;
-
-	if (fd < 0)
-		return -1;
-	ret = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -1;
-	close(fd);
-	return ret;
 }
 
 #define CGROUP "/sys/fs/cgroup/text_collapse"

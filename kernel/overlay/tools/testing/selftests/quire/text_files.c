@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The text feature and what else is done with programs and their files: upgrades,
+ * breakpoints, code that changes itself, direct I/O, many executions, little memory.
+ * Needs root, ext4 on a loop device, and quire=text (or on).
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+
+#include "harness.h"
+#include "text_huge.h"
+
+#define IMAGE	"/tmp/text_files.img"
+#define FOLDER	"/tmp/text_files"
+#define PROGRAM	FOLDER "/program"
+#define NEWER	FOLDER "/program.new"
+
+FIXTURE(files) {
+	struct program p;
+};
+
+FIXTURE_SETUP(files)
+{
+	if (access(FEATURE "enabled", W_OK))
+		SKIP(return, "the kernel has no text feature");
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, defaults());
+	ASSERT_EQ(0, make_program(PROGRAM, &three_blocks));
+}
+
+FIXTURE_TEARDOWN(files)
+{
+	defaults();
+	unlink(PROGRAM);
+	unlink(NEWER);
+}
+
+TEST_F_TIMEOUT(files, running_program_is_busy, 600)
+{
+	long dropped = stat_of("dropped_writer");
+	int fd;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_EQ(-1, open(PROGRAM, O_WRONLY));
+	EXPECT_EQ(ETXTBSY, errno);
+	EXPECT_EQ(-1, open(PROGRAM, O_RDWR | O_TRUNC));
+	EXPECT_EQ(ETXTBSY, errno);
+	EXPECT_EQ(-1, truncate(PROGRAM, PAGE));
+	EXPECT_EQ(ETXTBSY, errno);
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_EQ(dropped, stat_of("dropped_writer"));
+	EXPECT_GE(stop(&self->p), 0);
+
+	fd = open(PROGRAM, O_WRONLY);
+	EXPECT_GE(fd, 0);
+	EXPECT_EQ(dropped + 1, stat_of("dropped_writer"));
+	close(fd);
+}
+
+TEST_F_TIMEOUT(files, upgrade_by_rename, 600)
+{
+	struct layout newer = { .pages = 1540, .offset = PAGE, .fixed = true };
+	struct program other;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	ASSERT_EQ(0, make_program(NEWER, &newer));
+	ASSERT_EQ(0, rename(NEWER, PROGRAM));
+	/* Who runs keeps the old text, huge, and who starts gets the new. */
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_EQ(0, start_huge(&other, PROGRAM, &newer, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_GE(stop(&other), 0);
+}
+
+/* As cp does it with a library that is in use. */
+TEST_F_TIMEOUT(files, upgrade_in_place, 600)
+{
+	static unsigned char page[PAGE];
+	unsigned char *map = map_huge(PROGRAM);
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	fd = open(PROGRAM, O_WRONLY | O_TRUNC);
+	ASSERT_GE(fd, 0);
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	for (int i = 0; i < 2050; i++) {
+		memset(page, i, PAGE);
+		ASSERT_EQ(0, write_all(fd, page, PAGE, i * PAGE));
+	}
+	for (int i = 0; i < 2050; i++)
+		if (map[i * PAGE] != (i & 0xff) || map[i * PAGE + PAGE - 1] != (i & 0xff))
+			break;
+		else if (i == 2049)
+			fd = -close(fd);
+	EXPECT_EQ(0, fd);
+	munmap(map, FILE_SIZE);
+
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	for (int i = 0; i < 2050; i++)
+		ASSERT_EQ(i & 0xff, map[i * PAGE + 7]);
+	munmap(map, FILE_SIZE);
+}
+
+static sigjmp_buf back;
+
+static void jump_back(int signal)
+{
+	siglongjmp(back, signal);
+}
+
+/* Call the function on a page of text; the signal that came of it, or 0. */
+static int call_page(const unsigned char *text, unsigned long i)
+{
+	int signal = sigsetjmp(back, 1);
+
+	if (!signal)
+		((void (*)(void))(text + i * PAGE))();
+	return signal;
+}
+
+TEST_F_TIMEOUT(files, truncation_under_execution, 600)
+{
+	unsigned char *map = map_huge(PROGRAM);
+
+	ASSERT_NE(NULL, map);
+	signal(SIGBUS, jump_back);
+	EXPECT_EQ(0, call_page(map + PAGE, 700));
+	ASSERT_EQ(0, truncate(PROGRAM, PAGE + 600 * PAGE));
+	EXPECT_EQ(SIGBUS, call_page(map + PAGE, 700));
+	EXPECT_EQ(SIGBUS, call_page(map + PAGE, 2000));
+	EXPECT_EQ(0, call_page(map + PAGE, 599));
+	EXPECT_EQ(0, call_page(map + PAGE, 100));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(files, code_that_changes_itself, 600)
+{
+	static const unsigned char code[] = { 0xb8, 42, 0, 0, 0, 0xc3 };	/* return 42 */
+	unsigned char *map = map_huge(PROGRAM), *other, *at;
+
+	ASSERT_NE(NULL, map);
+	other = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, other);
+	read_pages(other, FILE_SIZE);
+	at = map + PAGE + 700 * PAGE;
+	ASSERT_EQ(0, mprotect(map, FILE_SIZE, PROT_READ | PROT_WRITE | PROT_EXEC));
+	memcpy(at, code, sizeof(code));
+	EXPECT_EQ(42, ((int (*)(void))at)());
+	/* Of this mapping one block is split, of the other none. */
+	EXPECT_EQ(3 * BLOCK_KB + 4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	EXPECT_TRUE(text_is_right(map + PAGE, 701, three_blocks.pages));
+	EXPECT_TRUE(text_is_right(other + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+	munmap(other, FILE_SIZE);
+}
+
+#define TRACING "/sys/kernel/tracing/"
+
+/* Is the word in the trace? */
+static bool traced(const char *word)
+{
+	FILE *f = fopen(TRACING "trace", "r");
+	bool found = false;
+	char line[512];
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = line[0] != '#' && strstr(line, word);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static int empty_trace(void)
+{
+	int fd = open(TRACING "trace", O_WRONLY | O_TRUNC);
+
+	return fd < 0 ? -1 : close(fd);
+}
+
+TEST_F_TIMEOUT(files, uprobe_in_huge_text, 600)
+{
+	struct program other;
+	char probe[128];
+
+	if (access(TRACING "uprobe_events", W_OK))
+		SKIP(return, "no uprobe events");
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	snprintf(probe, sizeof(probe), "p:quire/text_hit %s:%#lx", PROGRAM, PAGE + 700 * PAGE);
+	ASSERT_EQ(0, write_file(TRACING "uprobe_events", probe));
+	ASSERT_EQ(0, empty_trace());
+	EXPECT_EQ(0, write_file(TRACING "events/quire/text_hit/enable", "1"));
+	EXPECT_FALSE(traced("text_hit"));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_TRUE(traced("text_hit"));
+	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	/* One that starts with the breakpoint in place. */
+	EXPECT_EQ(0, start(&other, PROGRAM, NULL));
+	EXPECT_EQ(0, touch(&other));
+	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
+
+	EXPECT_EQ(0, write_file(TRACING "events/quire/text_hit/enable", "0"));
+	EXPECT_EQ(0, empty_trace());
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(0, touch(&other));
+	EXPECT_FALSE(traced("text_hit"));
+	EXPECT_EQ(0, write_file(TRACING "uprobe_events", "-:quire/text_hit"));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_GE(stop(&other), 0);
+}
+
+TEST_F_TIMEOUT(files, tracepoints, 600)
+{
+	long refused = stat_of("fallback_writer");
+	int fd;
+
+	if (access(TRACING "events/quire", F_OK))
+		SKIP(return, "no tracepoints");
+	ASSERT_EQ(0, empty_trace());
+	ASSERT_EQ(0, write_file(TRACING "events/quire/enable", "1"));
+	fd = open(PROGRAM, O_RDWR);
+	munmap(map_file(PROGRAM, FILE_SIZE), FILE_SIZE);
+	EXPECT_TRUE(wait_stat("fallback_writer", refused + 1));
+	close(fd);
+	EXPECT_TRUE(traced("text_fallback: ") && traced("fallback_writer"));
+	EXPECT_FALSE(traced("text_map: "));
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_TRUE(traced("text_queue: "));
+	EXPECT_TRUE(traced("text_collapse: "));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_TRUE(traced("text_map: "));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(0, write_file(TRACING "events/quire/enable", "0"));
+}
+
+TEST_F_TIMEOUT(files, direct_io, 600)
+{
+	unsigned char *map = map_huge(PROGRAM), *buf;
+	const char *copy = FOLDER "/copy";
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	buf = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, (void *)buf);
+	fd = open(PROGRAM, O_RDONLY | O_DIRECT);
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ((ssize_t)BLOCK, pread(fd, buf, BLOCK, BLOCK));
+	EXPECT_EQ(0, memcmp(buf, map + BLOCK, BLOCK));
+	EXPECT_TRUE(text_is_right(buf - (BLOCK - PAGE), BLOCK_PAGES - 1, 2 * BLOCK_PAGES - 1));
+	EXPECT_EQ(4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	close(fd);
+
+	/* Huge text as what is written. */
+	fd = open(copy, O_CREAT | O_RDWR | O_DIRECT, 0600);
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ((ssize_t)BLOCK, pwrite(fd, map + BLOCK, BLOCK, 0));
+	memset(buf, 0, BLOCK);
+	ASSERT_EQ((ssize_t)BLOCK, pread(fd, buf, BLOCK, 0));
+	EXPECT_EQ(0, memcmp(buf, map + BLOCK, BLOCK));
+	EXPECT_EQ(4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	close(fd);
+	unlink(copy);
+
+	fd = open(PROGRAM, O_RDWR | O_DIRECT);
+	ASSERT_GE(fd, 0);
+	memset(buf, 0x77, PAGE);
+	ASSERT_EQ((ssize_t)PAGE, pwrite(fd, buf, PAGE, PAGE + 700 * PAGE));
+	close(fd);
+	EXPECT_EQ(0, memcmp(map + PAGE + 700 * PAGE, buf, PAGE));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	EXPECT_TRUE(text_is_right(map + PAGE, 701, three_blocks.pages));
+	munmap(buf, BLOCK);
+	munmap(map, FILE_SIZE);
+}
+
+/* kB, of meminfo. */
+static long meminfo(const char *name)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	long value = -1, found;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, strlen(name)) && sscanf(strchr(line, ':'), ": %ld", &found) == 1)
+			value = found;
+	if (f)
+		fclose(f);
+	return value;
+}
+
+TEST_F_TIMEOUT(files, hundred_executions_have_one_copy, 600)
+{
+	struct program many[100];
+	long huge, mapped = 0, collapsed;
+	int i;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	huge = meminfo("FileHugePages:");
+	ASSERT_GE(huge, 3 * BLOCK_KB);
+	collapsed = stat_of("collapsed_blocks");
+	for (i = 0; i < 100; i++)
+		ASSERT_EQ(0, start(&many[i], PROGRAM, NULL));
+	for (i = 0; i < 100; i++)
+		ASSERT_EQ(0, touch(&many[i]));
+	for (i = 0; i < 100; i++)
+		mapped += pmd_mapped(many[i].pid, PROGRAM);
+	EXPECT_EQ(100 * 3 * BLOCK_KB, mapped);
+	EXPECT_EQ(huge, meminfo("FileHugePages:"));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	for (i = 0; i < 100; i++)
+		EXPECT_GE(stop(&many[i]), 0);
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+#define CGROUP "/sys/fs/cgroup/text_files"
+
+static void join_cgroup(void)
+{
+	if (write_file(CGROUP "/cgroup.procs", "0"))
+		_exit(1);
+}
+
+/* A number of a file with lines of "name number"; -1 where it has none. */
+static long cgroup_value(const char *file, const char *name)
+{
+	char path[128], format[64], line[256];
+	long value = -1, found;
+	FILE *f;
+
+	snprintf(path, sizeof(path), CGROUP "/%s", file);
+	snprintf(format, sizeof(format), "%s%s%%ld", name, *name ? " " : "");
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, format, &found) == 1)
+			value = found;
+	if (f)
+		fclose(f);
+	return value;
+}
+
+/* How often the worker has come to a result about a block. */
+static long results(void)
+{
+	return stat_of("collapsed_blocks") + stat_of("fallback_limit") + stat_of("fallback_cold") +
+		stat_of("fallback_busy") + stat_of("fallback_nomem");
+}
+
+TEST_F_TIMEOUT(files, memcg_at_its_limit, 600)
+{
+	const long limit = 8 << 20;
+	double end = seconds() + LIMIT_S;
+	long before = results();
+	bool alive = true;
+
+	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	if (mkdir(CGROUP, 0755) || access(CGROUP "/memory.max", W_OK))
+		SKIP(return, "no memory controller");
+	ASSERT_EQ(0, write_file(CGROUP "/memory.max", "8388608"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, join_cgroup));
+	/* All of its text does not fit, whatever becomes huge. */
+	do {
+		alive = !touch(&self->p);
+	} while (alive && results() == before && seconds() < end);
+	for (int i = 0; i < 5 && alive; i++)
+		alive = !touch(&self->p);
+	EXPECT_TRUE(alive);
+	EXPECT_GT(results(), before);
+	EXPECT_EQ(0, cgroup_value("memory.events", "oom_kill"));
+	EXPECT_LE(cgroup_value("memory.peak", ""), limit);
+	EXPECT_GE(stop(&self->p), 0);
+
+	/* With room for it all is huge. */
+	EXPECT_EQ(0, write_file(CGROUP "/memory.max", "max"));
+	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, join_cgroup));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(0, rmdir(CGROUP));
+}
+
+#define INJECT "/sys/kernel/debug/fail_page_alloc/"
+
+/* No page of a block's order can be had, as with memory in pieces. */
+static int fail_huge_pages(const char *probability)
+{
+	return write_file(INJECT "ignore-gfp-wait", "N") |
+		write_file(INJECT "ignore-gfp-highmem", "N") |
+		write_file(INJECT "min-order", "9") | write_file(INJECT "times", "-1") |
+		write_file(INJECT "verbose", "0") | write_file(INJECT "probability", probability);
+}
+
+TEST_F_TIMEOUT(files, no_huge_page_to_be_had, 600)
+{
+	long nomem = stat_of("fallback_nomem"), backoff = stat_of("skipped_backoff");
+	long collapsed = stat_of("collapsed_blocks");
+
+	if (access(INJECT "probability", W_OK))
+		SKIP(return, "no fault injection");
+	ASSERT_EQ(0, set("backoff_ms", "600000"));
+	ASSERT_EQ(0, fail_huge_pages("100"));
+	EXPECT_EQ(0, start(&self->p, PROGRAM, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_TRUE(wait_stat("fallback_nomem", nomem + 1));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(0, start(&self->p, PROGRAM, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(backoff + 1, stat_of("skipped_backoff"));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(0, fail_huge_pages("0"));
+
+	/* Switching it on anew ends the wait. */
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, set("enabled", "1"));
+	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(files, tmpfs_is_left_alone, 600)
+{
+	const char *path = "/dev/shm/text_files";
+	long queued = stat_of("queued"), skipped = stat_of("skipped_file");
+
+	ASSERT_EQ(0, make_program(path, &three_blocks));
+	ASSERT_EQ(0, start(&self->p, path, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(skipped + 1, stat_of("skipped_file"));
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_GE(stop(&self->p), 0);
+	unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+	int ret;
+
+	if (!access(FEATURE "enabled", W_OK) && make_fs(IMAGE, FOLDER, 64)) {
+		printf("1..0 # SKIP cannot mount ext4 on a loop device\n");
+		return KSFT_SKIP;
+	}
+	ret = test_harness_run(argc, argv);
+	remove_fs(IMAGE, FOLDER);
+	return ret;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The program that most tests of the text feature run, and its file as a library. */
+#ifndef TEXT_HUGE_H
+#define TEXT_HUGE_H
+
+#include "text_program.h"
+
+/* Three whole blocks of text; as a mapping of all the file it has four. */
+static const struct layout three_blocks = { .pages = 2049, .offset = PAGE, .fixed = true };
+#define FILE_SIZE	(2050 * PAGE)
+#define BLOCK_KB	((long)(BLOCK / 1024))
+
+/* Compare memory of the text with what was written to the file. */
+static inline bool text_is_right(const unsigned char *text, unsigned long first,
+				 unsigned long last)
+{
+	static unsigned char page[PAGE];
+
+	for (; first < last; first++) {
+		text_page(page, first, three_blocks.pages);
+		if (memcmp(page, text + first * PAGE, PAGE))
+			return false;
+	}
+	return true;
+}
+
+static inline unsigned char *map_file(const char *path, size_t len)
+{
+	int fd = open(path, O_RDONLY);
+	void *map = mmap(NULL, len, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+
+	close(fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+static inline void read_pages(const volatile unsigned char *map, size_t len)
+{
+	for (size_t at = 0; at < len; at += PAGE)
+		(void)map[at];
+}
+
+/* Map the program's file as a library is mapped, until its blocks are huge. */
+static inline unsigned char *map_huge(const char *path)
+{
+	double end = seconds() + LIMIT_S;
+	unsigned char *map;
+
+	do {
+		double round = seconds() + LIMIT_S / 8;
+
+		map = map_file(path, FILE_SIZE);
+		if (!map)
+			return NULL;
+		do {
+			read_pages(map, FILE_SIZE);
+			if (pmd_mapped(0, path) == 4 * BLOCK_KB)
+				return map;
+			usleep(20000);
+		} while (seconds() < round);
+		munmap(map, FILE_SIZE);
+	} while (seconds() < end);
+	return NULL;
+}
+
+static inline int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY), ret;
+
+	if (fd < 0)
+		return -1;
+	ret = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -1;
+	close(fd);
+	return ret;
+}
+
+#endif /* TEXT_HUGE_H */

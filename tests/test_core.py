@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the features share, in the guest: unit tests at boot, switching, counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from guest import boot
+
+QUIRE = "/sys/kernel/mm/quire"
+
+
+@pytest.mark.debug
+def test_unit_tests_and_vmstat(guest: Callable[..., boot.Result]) -> None:
+    """All KUnit suites of quire pass at boot, and /proc/vmstat has each counter of each feature's stats."""
+    result = guest(f"dmesg; echo == vmstat; grep ^quire_ /proc/vmstat; echo == stats; cd {QUIRE}; "
+                   "for file in */stats/*; do echo \"$file\"; done")
+    log, vmstat, stats = re.split(r"^== \w+\n", result.output, flags=re.M)
+    suites = re.findall(r"\] (not ok|ok) \d+ (quire\w*)$", log, re.M)
+    assert suites, "no KUnit suite ran"
+    assert [name for outcome, name in suites if outcome != "ok"] == []
+    shown = {line.split()[0] for line in vmstat.splitlines()}
+    assert shown == {"quire_" + path.replace("/stats/", "_") for path in stats.split()}
+
+
+@pytest.mark.debug
+def test_every_feature_switches(guest: Callable[..., boot.Result]) -> None:
+    """Each feature goes on, off, and drains; a value that is none is refused and changes nothing."""
+    script = (f"cd {QUIRE}; for file in */enabled; do for value in 1 0 1 2 1; do echo $value > $file || exit 1; done; "
+              "for bad in 3 -1 on ''; do echo \"$bad\" > $file && exit 2; done 2>/dev/null; "
+              "read state < ${file%/enabled}/state; echo $file $state; done")
+    result = guest(script)
+    assert result.status == 0, result.output
+    states = dict(line.split() for line in result.output.splitlines())
+    assert states and set(states.values()) == {"on"}, states
+
+
+def test_inconsistency_takes_a_feature_off_for_good(kernel: str) -> None:
+    """Whoever warns is off, stays off, can still be drained, and leaves the other features on."""
+    script = f"""
+        cd {QUIRE}
+        others=$(ls -d */ | grep -v prezero)
+        echo prezero > /sys/kernel/debug/quire/trigger
+        until read state < prezero/state && [ $state != on ]; do sleep 0.1; done
+        echo $state
+        echo 1 2> /dev/null > prezero/enabled && echo on again
+        echo 2 > prezero/enabled && echo drained
+        cat prezero/state
+        for other in $others; do read state < $other/state; [ $state = on ] || echo $other is $state; done
+    """
+    result = boot.run(script, kernel=kernel, append="quire=on", timeout=1200)
+    assert [splat.title for splat in result.splats if "quire" not in splat.title] == []
+    assert result.status == boot.SPLAT
+    assert result.output.split("\n") == ["disabled_by_warning", "drained", "disabled_by_warning", ""]
