@@ -109,7 +109,7 @@ class Benchmark:
     by_clock: frozenset[str] = frozenset()
     native: tuple[str, ...] = ()
     memory: str = "4G"
-    timeout: int = 900
+    timeout: int = 1800
     note: str = ""
     icount_note: str = ""
     text_mb: Callable[[Options], int] = lambda options: 64

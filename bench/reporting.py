@@ -6,11 +6,14 @@ from __future__ import annotations
 import argparse
 import base64
 import html
+import importlib
 import io
 import json
 import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import core, table
 
@@ -23,19 +26,31 @@ td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: l
 .plots { display: flex; flex-wrap: wrap; gap: 1rem } img { max-width: 100% } .conditions { color: #555 }"""
 
 
-def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes | None:
-    """Return a PNG: one group of bars for each row, a bar for each column; None if no row has the metric."""
+def pyplot() -> types.ModuleType:
+    """Return matplotlib's plotting, which needs no display; it is slow to load, and only the report needs it."""
     import matplotlib  # pylint: disable=import-outside-toplevel
 
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt  # pylint: disable=import-outside-toplevel
+    return importlib.import_module("matplotlib.pyplot")
 
+
+def png(figure: Any) -> bytes:
+    """Return a figure's image and let the figure go."""
+    figure.tight_layout()
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    pyplot().close(figure)
+    return out.getvalue()
+
+
+def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes | None:
+    """Return a PNG: one group of bars for each row, a bar for each column; None if no row has the metric."""
     names = core.columns_of(result)
     values = {c: [core.value_of(result["columns"][c], label, metric) for label in labels] for c in names}
     rows = [i for i in range(len(labels)) if any(values[c][i] is not None for c in names)]
     if not rows:
         return None
-    figure, axes = plt.subplots(figsize=(7, 1.4 + 0.16 * len(names) * len(rows) + 0.1 * len(rows)), dpi=110)
+    figure, axes = pyplot().subplots(figsize=(7, 1.4 + 0.16 * len(names) * len(rows) + 0.1 * len(rows)), dpi=110)
     height = 0.8 / len(names)
     for n, name in enumerate(names):
         axes.barh(
@@ -54,11 +69,7 @@ def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes
     more = "more" if metric in result["more_is_better"] else "less"
     axes.set_xlabel(f"{metric} ({more} is better)")
     axes.legend(fontsize=8)
-    figure.tight_layout()
-    out = io.BytesIO()
-    figure.savefig(out, format="png")
-    plt.close(figure)
-    return out.getvalue()
+    return png(figure)
 
 
 def plots(result: dict) -> str:
@@ -77,12 +88,7 @@ def plots(result: dict) -> str:
 
 def figure_bytes(figures: Sequence[core.Figure]) -> bytes:
     """Return a PNG of what the answered works published: before and after, each against its own before."""
-    import matplotlib  # pylint: disable=import-outside-toplevel
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt  # pylint: disable=import-outside-toplevel
-
-    figure, axes = plt.subplots(figsize=(7, 1.4 + 0.5 * len(figures)), dpi=110)
+    figure, axes = pyplot().subplots(figsize=(7, 1.4 + 0.5 * len(figures)), dpi=110)
     for y, one in enumerate(figures):
         axes.barh(y, 1, height=0.38, color=COLORS["vanilla"], label="" if y else "before")
         axes.barh(y + 0.4, one.after / one.before, height=0.38, color=COLORS["on"], label="" if y else "after")
@@ -93,11 +99,7 @@ def figure_bytes(figures: Sequence[core.Figure]) -> bytes:
     axes.invert_yaxis()
     axes.set_xlabel("published, relative to before")
     axes.legend(fontsize=8)
-    figure.tight_layout()
-    out = io.BytesIO()
-    figure.savefig(out, format="png")
-    plt.close(figure)
-    return out.getvalue()
+    return png(figure)
 
 
 def image(data: bytes, alt: str) -> str:

@@ -12,7 +12,7 @@ def script(options: Options) -> str:
     loads = ("alone",) if options.icount or options.tiny else ("alone", "process", "io", "memory")
     runs = options.pick(3, 2, 1)
     compiles = "\n".join(f"./timed {load} {runs} sh ./compile" for load in loads)
-    return f"""truncate -s 96M image
+    return f"""truncate -s 448M image
 mkfs.ext4 -q -F -m 0 -b 4096 image
 mkdir -p mnt
 mount -o loop image mnt
@@ -23,7 +23,9 @@ done
 cat >compile <<'END'
 ls *.i | xargs -P "$(nproc)" -I NAME mnt/cc1 -quiet -O2 -fpreprocessed NAME -o /dev/null
 END
+export LOAD_FILE=mnt/load.data
 {compiles}
+rm -f "$LOAD_FILE"
 umount mnt"""
 
 

@@ -6,9 +6,9 @@
  *	timed LOAD RUNS COMMAND...
  *
  * LOAD is alone, or what runs beside the command: process (pairs of processes
- * that hand a byte to and fro), io (a file written over and over), memory (more
- * and more of half the memory touched). What the load got done is printed too:
- * a kernel that starves it would else look fast.
+ * that hand a byte to and fro), io (a file, $LOAD_FILE, written over and over),
+ * memory (half the memory touched, again and again). What the load got done is
+ * printed too: a kernel that starves it would else look fast.
  *
  * user and sys are split by ticks; only their sum, cpu, is exact. It is what to
  * look at under --icount, where a wait for the host jumps ahead in time.
@@ -46,11 +46,12 @@ static void load_process(long n)
 static void load_io(long n)
 {
 	size_t size = (field_kb("/proc/meminfo", "MemTotal") / 16) << 10;
+	const char *name = getenv("LOAD_FILE") ? : "load.data";
 	char *chunk = calloc(1, CHUNK);
-	int fd = open("load.data", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
 
 	if (fd < 0)
-		die("load.data");
+		die(name);
 	for (size_t at = 0;; at = (at + CHUNK) % size) {
 		if (pwrite(fd, chunk, CHUNK, at) != (ssize_t)CHUNK)
 			die("write");

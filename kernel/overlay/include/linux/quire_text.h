@@ -23,7 +23,7 @@ DECLARE_STATIC_KEY_FALSE(quire_text_used_key);
 #define QUIRE_TEXT_HOOK
 
 /* mm/khugepaged.c */
-int quire_text_collapse_block(struct file *file, pgoff_t start);
+int quire_text_collapse_block(struct inode *inode, pgoff_t start);
 
 /**
  * quire_text_collapsing - is it our worker that collapses
@@ -35,6 +35,19 @@ int quire_text_collapse_block(struct file *file, pgoff_t start);
 static inline bool quire_text_collapsing(const struct mm_struct *mm)
 {
 	return !mm;
+}
+
+/**
+ * quire_text_gfp - how hard to try for a huge page
+ * @mm: as given to alloc_charge_folio(); our worker has none
+ * @gfp: what khugepaged would take
+ *
+ * Text is collapsed far faster than khugepaged collapses: it takes what is free,
+ * and evicts and moves nothing of others, nor of a memcg at its limit.
+ */
+static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
+{
+	return mm ? gfp : (gfp & ~__GFP_DIRECT_RECLAIM) | __GFP_KSWAPD_RECLAIM;
 }
 
 /**
@@ -52,7 +65,7 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
 void __quire_text_drop(struct address_space *mapping);
-void __quire_text_umount(struct super_block *sb, int flags);
+void __quire_text_shutdown(struct super_block *sb);
 
 /* mm/quire/text_place.c */
 unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
@@ -108,17 +121,16 @@ static inline void quire_text_truncate(struct inode *inode)
 }
 
 /**
- * quire_text_umount - forget the queued files of a filesystem
- * @sb: is being unmounted
- * @flags: of umount2()
+ * quire_text_shutdown - let go of a filesystem
+ * @sb: had its last active reference dropped; s_umount is held
  *
- * May sleep, no locks held. On return none of its files that were queued before
- * is referenced by the collapse worker, unless the filesystem does not answer.
+ * May sleep. On return none of its inodes is referenced by the collapse worker,
+ * and none will be.
  */
-static inline void quire_text_umount(struct super_block *sb, int flags)
+static inline void quire_text_shutdown(struct super_block *sb)
 {
 	if (static_branch_unlikely(&quire_text_used_key))
-		__quire_text_umount(sb, flags);
+		__quire_text_shutdown(sb);
 }
 
 /**
@@ -184,6 +196,11 @@ static inline bool quire_text_collapsing(const struct mm_struct *mm)
 	return false;
 }
 
+static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
+{
+	return gfp;
+}
+
 static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 {
 	filemap_invalidate_lock_shared(mapping);
@@ -203,7 +220,7 @@ static inline void quire_text_truncate(struct inode *inode)
 {
 }
 
-static inline void quire_text_umount(struct super_block *sb, int flags)
+static inline void quire_text_shutdown(struct super_block *sb)
 {
 }
 

@@ -19,10 +19,12 @@
  * @start, @end, @again and @forget of it may change; one that is TEXT_ENDING
  * belongs to whoever made it so.
  *
- * Lifetime: a queued slot holds a reference on its file, and so on the inode
- * and the mount. It is given up when the work is done, after a bounded number
- * of attempts, when the filesystem is unmounted (quire_text_umount() runs before
- * the unmount looks whether it is busy) and when the feature is switched off.
+ * Lifetime: a queued slot holds a reference on its inode, and on no file, mount
+ * or superblock: locks on the file, unmounts and the end of namespaces do not
+ * notice the queue. The reference is given up when the work is done, after a
+ * bounded number of attempts, when the file has no name left, before its
+ * superblock is shut down (quire_text_shutdown()), and when the feature is
+ * switched off.
  * quire_text_used_key is on from the first start to the end of a complete drain:
  * as long as files may be queued, also while the feature is just being switched
  * off, and as long as huge folios may be left.
@@ -34,13 +36,12 @@
 #define pr_fmt(fmt) "quire: " fmt
 
 #include <linux/dax.h>
-#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/hugetlb.h>
 #include <linux/init.h>
 #include <linux/memcontrol.h>
-#include <linux/mount.h>
+#include <linux/magic.h>
 #include <linux/pagemap.h>
 #include <linux/pagevec.h>
 #include <linux/quire_text.h>
@@ -62,21 +63,20 @@
 #define TEXT_MIN_RETRY_MS	20U
 #define TEXT_DRAIN_ROUNDS	5
 #define TEXT_RUNS_PER_S		10
-#define TEXT_UMOUNT_WAIT_S	10
+#define TEXT_STOP_WAIT_S	30
 
 enum text_slot_state {
 	TEXT_FREE,
 	TEXT_WAITING,		/* queued; due at @due */
 	TEXT_BUSY,		/* the worker is at it */
-	TEXT_ENDING,		/* the file is about to be dropped */
+	TEXT_ENDING,		/* the inode is about to be dropped */
 };
 
 /**
  * struct text_slot - a file whose text is to be collapsed
  * @state: what the worker does with it
- * @file: a reference, unless TEXT_FREE
- * @sb: filesystems whose unmount the reference would hold up: the file's own,
- *	and that of the path that the user sees (overlayfs)
+ * @inode: a reference, unless TEXT_FREE; not overlayfs's own, but the file's
+ * @sb: of @inode; only compared
  * @start: first page of the range, at a block's start
  * @end: page after the range
  * @due: when to work on it, in jiffies
@@ -86,8 +86,8 @@ enum text_slot_state {
  */
 struct text_slot {
 	enum text_slot_state state;
-	struct file *file;
-	struct super_block *sb[2];
+	struct inode *inode;
+	const struct super_block *sb;
 	pgoff_t start, end;
 	unsigned long due;
 	unsigned int tries;
@@ -198,31 +198,33 @@ static struct text_slot *text_find(const struct inode *inode, struct text_slot *
 		if (slot->state == TEXT_FREE)
 			*free = slot;
 		else if (slot->state != TEXT_ENDING && !slot->forget &&
-			 file_inode(slot->file) == inode)
+			 slot->inode == inode)
 			return slot;
 	}
 	return NULL;
 }
 
-static void text_fill(struct text_slot *slot, struct file *file, pgoff_t start, pgoff_t end)
+static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start,
+		      pgoff_t end)
 {
+	ihold(inode);
 	*slot = (struct text_slot) {
 		.state = TEXT_WAITING,
-		.file = get_file(file),
-		.sb = { file->f_path.mnt->mnt_sb, file_user_path(file)->mnt->mnt_sb },
+		.inode = inode,
+		.sb = inode->i_sb,
 		.start = start,
 		.end = end,
 		.due = jiffies + msecs_to_jiffies(READ_ONCE(text_delay_ms)),
 	};
 }
 
-static enum text_counter text_enqueue(struct file *file, pgoff_t start, pgoff_t end)
+static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_t end)
 {
 	enum text_counter why = TEXT_QUEUED;
 	struct text_slot *slot, *free;
 
 	spin_lock(&text_lock);
-	slot = text_find(file_inode(file), &free);
+	slot = text_find(inode, &free);
 	if (text_backing_off && time_after_eq(jiffies, text_backoff_end))
 		text_backing_off = false;
 	if (!text_open) {
@@ -234,7 +236,7 @@ static enum text_counter text_enqueue(struct file *file, pgoff_t start, pgoff_t 
 		slot->end = max(slot->end, end);
 		slot->again = true;
 	} else if (free) {
-		text_fill(free, file, start, end);
+		text_fill(free, inode, start, end);
 		text_arm();
 	} else {
 		why = TEXT_SKIPPED_QUEUE_FULL;
@@ -300,7 +302,7 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 	else if (text_all_huge(file->f_mapping, start, end))
 		why = TEXT_SKIPPED_HUGE;
 	else
-		why = text_enqueue(file, start, end);
+		why = text_enqueue(file_inode(file), start, end);
 	text_count(why, 1);
 	if (why == TEXT_QUEUED)
 		trace_text_queue(file_inode(file), start, end);
@@ -379,17 +381,14 @@ static bool text_requeue(struct text_slot *slot, const struct text_pass *pass)
 	return ++slot->tries < TEXT_TRIES;
 }
 
-/*
- * Drop the file of a slot that the caller has made TEXT_ENDING. Not by a delayed
- * fput: an unmount may wait for this very reference.
- */
+/* Drop the inode of a slot that the caller has made TEXT_ENDING. */
 static void text_release(struct text_slot *slot)
 {
-	__fput_sync(slot->file);
+	iput(slot->inode);
 
 	spin_lock(&text_lock);
 	slot->state = TEXT_FREE;
-	slot->file = NULL;
+	slot->inode = NULL;
 	spin_unlock(&text_lock);
 	wake_up_all(&text_idle);
 }
@@ -440,60 +439,82 @@ static unsigned int text_resident(struct address_space *mapping, pgoff_t start,
 }
 
 /*
- * Read what is missing of a block, and wait for what is being read: a collapse
- * does neither, for it holds locks of pages that a truncation may wait for.
- * Readahead is the way to read, since it takes the invalidate_lock: no page
- * appears in a range from which a hole is just being punched.
+ * May a filesystem be read without an open file, and be trusted to answer? Those
+ * on a block device are; those that a network or a process serves want to know
+ * on whose behalf, and may keep the worker waiting for ever.
  */
-static bool text_read_block(struct file *file, pgoff_t start)
+static bool text_may_read(const struct inode *inode)
 {
-	struct address_space *mapping = file->f_mapping;
+	const struct super_block *sb = inode->i_sb;
+
+	return sb->s_bdev && sb->s_magic != FUSE_SUPER_MAGIC;
+}
+
+/*
+ * Have the missing pages of a block read, and do not wait for them: the next
+ * attempt finds them. A collapse must not read, for it holds locks of pages that
+ * a truncation may wait for. Readahead is the way to read, since it takes the
+ * invalidate_lock: no page appears in a range from which a hole is being punched.
+ */
+static void text_read_missing(struct inode *inode, pgoff_t start)
+{
+	struct address_space *mapping = inode->i_mapping;
 	pgoff_t index = start, end = start + HPAGE_PMD_NR;
 	struct file_ra_state ra = {};
-	bool uptodate = true;
+	struct folio *folio;
 
 	file_ra_state_init(&ra, mapping);
-	while (index < end && uptodate) {
-		struct folio *folio = filemap_get_folio(mapping, index);
-
+	while (index < end) {
+		folio = filemap_get_folio(mapping, index);
 		if (IS_ERR(folio)) {
-			page_cache_sync_readahead(mapping, &ra, file, index, end - index);
+			page_cache_sync_readahead(mapping, &ra, NULL, index, end - index);
 			folio = filemap_get_folio(mapping, index);
 		}
 		if (IS_ERR(folio))
-			return false;
-		if (!folio_test_uptodate(folio))
-			folio_wait_locked(folio);
-		uptodate = folio_test_uptodate(folio);
+			return;
 		index = folio_next_index(folio);
 		folio_put(folio);
 	}
-	return uptodate;
+}
+
+/* The memcg that a page is charged to, for mem_cgroup_put(); NULL: not now. */
+static struct mem_cgroup *text_memcg(struct address_space *mapping, pgoff_t index)
+{
+	struct folio *folio = filemap_get_folio(mapping, index);
+	struct mem_cgroup *memcg = NULL;
+
+	if (IS_ERR(folio))
+		return NULL;
+	if (folio_trylock(folio)) {
+		if (folio->mapping == mapping)
+			memcg = get_mem_cgroup_from_folio(folio);
+		folio_unlock(folio);
+	}
+	folio_put(folio);
+	return memcg;
 }
 
 /*
  * The block's memory stays with the memcg that its resident pages are charged
  * to, and so do the pages that are read to complete it. All must be on the LRU:
- * those that were read just now are in per-CPU batches.
+ * those that were read not long ago are in per-CPU batches.
  */
-static int text_collapse_charged(struct file *file, pgoff_t start, pgoff_t first,
+static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t first,
 				 struct text_pass *pass, bool complete)
 {
-	struct mem_cgroup *memcg = NULL, *old;
-	struct folio *folio = filemap_lock_folio(file->f_mapping, first);
+	struct mem_cgroup *memcg = text_memcg(inode->i_mapping, first), *old;
 	int ret = -EAGAIN;
 
-	if (!IS_ERR(folio)) {
-		memcg = get_mem_cgroup_from_folio(folio);
-		folio_unlock(folio);
-		folio_put(folio);
-	}
+	if (!memcg && !mem_cgroup_disabled())
+		return ret;
 	old = set_active_memcg(memcg);
-	if (complete || text_read_block(file, start)) {
-		if (!complete || !pass->drained)
+	if (!complete) {
+		text_read_missing(inode, start);
+	} else {
+		if (!pass->drained)
 			lru_add_drain_all();
 		pass->drained = true;
-		ret = quire_text_collapse_block(file, start);
+		ret = quire_text_collapse_block(inode, start);
 	}
 	set_active_memcg(old);
 	mem_cgroup_put(memcg);
@@ -507,11 +528,11 @@ static bool text_share_left(void)
 	return huge * 1000 <= totalram_pages() * READ_ONCE(text_max_permil);
 }
 
-static void text_leave(struct text_pass *pass, struct file *file, pgoff_t start,
+static void text_leave(struct text_pass *pass, struct inode *inode, pgoff_t start,
 		       enum text_counter why)
 {
 	pass->left[why]++;
-	trace_text_fallback(file_inode(file), start, text_counter_names[why]);
+	trace_text_fallback(inode, start, text_counter_names[why]);
 }
 
 /* Why a collapse failed, by what quire_text_collapse_block() returned. */
@@ -527,56 +548,61 @@ static enum text_counter text_failure(int error)
 	}
 }
 
-static void text_do_block(struct file *file, pgoff_t start, struct text_pass *pass,
+static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *pass,
 			  unsigned int *budget)
 {
-	struct address_space *mapping = file->f_mapping;
+	struct address_space *mapping = inode->i_mapping;
 	loff_t end = (loff_t)(start + HPAGE_PMD_NR) << PAGE_SHIFT;
+	bool may_read = text_may_read(inode);
 	unsigned int resident;
 	pgoff_t first = start;
 	int error;
 
 	if (text_block_huge(mapping, start))
 		return;
-	if (end > i_size_read(mapping->host)) {
-		text_leave(pass, file, start, TEXT_FALLBACK_TRUNCATED);
+	if (end > i_size_read(inode)) {
+		text_leave(pass, inode, start, TEXT_FALLBACK_TRUNCATED);
 		return;
 	}
 	resident = text_resident(mapping, start, &first);
-	if (resident < READ_ONCE(text_min_resident)) {
-		text_leave(pass, file, start, TEXT_FALLBACK_COLD);
+	if (resident < (may_read ? READ_ONCE(text_min_resident) : HPAGE_PMD_NR)) {
+		text_leave(pass, inode, start, TEXT_FALLBACK_COLD);
 		return;
 	}
 	if (!text_share_left()) {
-		text_leave(pass, file, start, TEXT_FALLBACK_SHARE);
+		text_leave(pass, inode, start, TEXT_FALLBACK_SHARE);
 		return;
 	}
 	--*budget;
-	error = text_collapse_charged(file, start, first, pass, resident == HPAGE_PMD_NR);
+	error = text_collapse_charged(inode, start, first, pass, resident == HPAGE_PMD_NR);
 	if (!error) {
 		text_count(TEXT_COLLAPSED_BLOCKS, 1);
-		trace_text_collapse(file_inode(file), start, resident);
+		trace_text_collapse(inode, start, resident);
 	} else if (error != -EEXIST) {
-		text_leave(pass, file, start, text_failure(error));
+		text_leave(pass, inode, start, text_failure(error));
 	}
 }
 
 static void text_do_file(struct text_slot *slot, struct text_pass *pass,
 			 unsigned int *budget)
 {
-	struct file *file = slot->file;
-	struct address_space *mapping = file->f_mapping;
+	struct inode *inode = slot->inode;
+	struct address_space *mapping = inode->i_mapping;
 	pgoff_t index;
 
-	if (inode_is_open_for_write(mapping->host)) {
-		text_leave(pass, file, pass->start, TEXT_FALLBACK_WRITER);
+	if (!READ_ONCE(inode->i_nlink)) {
+		WRITE_ONCE(slot->forget, true);
+		return;
+	}
+	if (inode_is_open_for_write(inode)) {
+		text_leave(pass, inode, pass->start, TEXT_FALLBACK_WRITER);
 		return;
 	}
 	/* A program that was just written: the next attempt finds it clean. */
 	if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
 	    mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK)) {
 		filemap_flush(mapping);
-		text_leave(pass, file, pass->start, TEXT_FALLBACK_DIRTY);
+		text_leave(pass, inode, pass->start, TEXT_FALLBACK_DIRTY);
 		return;
 	}
 	for (index = pass->start; index < pass->end; index += HPAGE_PMD_NR) {
@@ -587,7 +613,7 @@ static void text_do_file(struct text_slot *slot, struct text_pass *pass,
 			pass->unfinished = true;
 			break;
 		}
-		text_do_block(file, index, pass, budget);
+		text_do_block(inode, index, pass, budget);
 		cond_resched();
 	}
 }
@@ -612,7 +638,7 @@ static void text_work_fn(struct work_struct *work)
 
 static bool text_matches(const struct text_slot *slot, const struct super_block *sb)
 {
-	return slot->state != TEXT_FREE && (!sb || slot->sb[0] == sb || slot->sb[1] == sb);
+	return slot->state != TEXT_FREE && (!sb || slot->sb == sb);
 }
 
 /* Drop one waiting file of @sb (NULL: any); tells whether there was one. */
@@ -654,19 +680,12 @@ static bool text_uses(const struct super_block *sb)
 	return uses;
 }
 
-/*
- * The worker lets go between two blocks. Where it hangs in a filesystem that
- * does not answer, forcing the unmount may be the cure, and must not wait long.
- * A lazy one does not ask whether the filesystem is busy.
- */
-void __quire_text_umount(struct super_block *sb, int flags)
+/* Nobody can map its files any more, and the worker lets go between two blocks. */
+void __quire_text_shutdown(struct super_block *sb)
 {
-	unsigned int wait_s = flags & MNT_FORCE ? 1 : TEXT_UMOUNT_WAIT_S;
-
 	while (text_forget_one(sb))
 		;
-	if (!(flags & MNT_DETACH))
-		wait_event_killable_timeout(text_idle, !text_uses(sb), wait_s * HZ);
+	wait_event(text_idle, !text_uses(sb));
 }
 
 /* ---- switching ---- */
@@ -682,14 +701,20 @@ static int text_start(void)
 	return 0;
 }
 
+/*
+ * The worker does nothing more after the block at hand. If a device does not
+ * answer it, that may be long: the switch does not wait for ever.
+ */
 static void text_stop(void)
 {
 	spin_lock(&text_lock);
 	WRITE_ONCE(text_open, false);
 	spin_unlock(&text_lock);
-	cancel_delayed_work_sync(&text_work);
+	cancel_delayed_work(&text_work);
 	while (text_forget_one(NULL))
 		;
+	if (!wait_event_timeout(text_idle, !text_uses(NULL), TEXT_STOP_WAIT_S * HZ))
+		pr_warn("text: a filesystem does not answer the worker\n");
 }
 
 /* Split the huge folios of a mapping; returns how many would not. */
@@ -758,6 +783,8 @@ static int text_drain(void)
 	unsigned long left = 0;
 	int round;
 
+	if (text_uses(NULL))
+		return -EBUSY;
 	for (round = 0; round < TEXT_DRAIN_ROUNDS; round++) {
 		left = 0;
 		lru_add_drain_all();
@@ -800,11 +827,27 @@ static struct quire_feature text_feature = {
 	.counters = (unsigned long __percpu *)quire_text_counts,
 };
 
+/* Like khugepaged, the worker yields to all others: to the program that starts, too. */
+static int __init text_make_workqueue(void)
+{
+	struct workqueue_attrs *attrs = alloc_workqueue_attrs();
+	int ret = -ENOMEM;
+
+	text_wq = alloc_workqueue("quire_text", WQ_UNBOUND | WQ_FREEZABLE, 1);
+	if (attrs && text_wq) {
+		attrs->nice = MAX_NICE;
+		ret = apply_workqueue_attrs(text_wq, attrs);
+	}
+	if (ret && text_wq)
+		destroy_workqueue(text_wq);
+	free_workqueue_attrs(attrs);
+	return ret;
+}
+
 static int __init text_init(void)
 {
-	text_wq = alloc_workqueue("quire_text", WQ_UNBOUND | WQ_FREEZABLE, 1);
-	if (!text_wq)
-		return -ENOMEM;
-	return quire_register(&text_feature);
+	int ret = text_make_workqueue();
+
+	return ret ? ret : quire_register(&text_feature);
 }
 late_initcall(text_init);

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <sys/file.h>
 
 #include "harness.h"
 #include "text_huge.h"
@@ -434,6 +435,114 @@ TEST_F_TIMEOUT(files, tmpfs_is_left_alone, 600)
 	EXPECT_EQ(queued, stat_of("queued"));
 	EXPECT_GE(stop(&self->p), 0);
 	unlink(path);
+}
+
+/* Queue the program's file, for long; 0, or -1. */
+static int queue_it(struct program *p, const char *path)
+{
+	if (set("delay_ms", "60000") || start(p, path, NULL) || touch(p))
+		return -1;
+	return stop(p) < 0 ? -1 : 0;
+}
+
+/* The queue is as it was where a mount goes, and is empty where its filesystem goes. */
+TEST_F_TIMEOUT(files, mounts_come_and_go, 600)
+{
+	const char *folder = "/tmp/text_files_2", *image = "/tmp/text_files_2.img";
+	const char *path = "/tmp/text_files_2/program", *bound = "/tmp/text_files_bound";
+	long forgotten = stat_of("forgotten");
+
+	mkdir(bound, 0755);
+	ASSERT_EQ(0, make_fs(image, folder, 48));
+	EXPECT_EQ(0, make_program(path, &three_blocks));
+	EXPECT_EQ(0, queue_it(&self->p, path));
+	EXPECT_EQ(0, mount(folder, bound, NULL, MS_BIND, NULL));
+	EXPECT_EQ(0, umount2(bound, 0));
+	EXPECT_EQ(0, mount(folder, bound, NULL, MS_BIND, NULL));
+	EXPECT_EQ(0, umount2(bound, MNT_DETACH));
+	EXPECT_EQ(forgotten, stat_of("forgotten"));
+	EXPECT_EQ(0, umount2(folder, MNT_DETACH));
+	EXPECT_EQ(forgotten + 1, stat_of("forgotten"));
+	remove_fs(image, folder);
+	rmdir(bound);
+}
+
+/* A lock belongs to an open file, which must go when the last process closes it. */
+TEST_F_TIMEOUT(files, queued_files_are_closed, 600)
+{
+	long queued = stat_of("queued");
+	int fd, status;
+	pid_t pid;
+
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	pid = fork();
+	if (!pid) {
+		fd = open(PROGRAM, O_RDONLY);
+		if (fd < 0 || flock(fd, LOCK_EX))
+			_exit(1);
+		_exit(mmap(NULL, FILE_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	ASSERT_EQ(0, status);
+	ASSERT_EQ(queued + 1, stat_of("queued"));
+	fd = open(PROGRAM, O_RDONLY);
+	EXPECT_EQ(0, flock(fd, LOCK_EX | LOCK_NB));
+	close(fd);
+}
+
+/* One without a name is of no use to anybody later. */
+TEST_F_TIMEOUT(files, deleted_files_are_forgotten, 600)
+{
+	long forgotten = stat_of("forgotten"), collapsed = stat_of("collapsed_blocks");
+	unsigned char *map;
+
+	/* Nothing is resident, so its blocks stay to be done. */
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, unlink(PROGRAM));
+	EXPECT_TRUE(wait_stat("forgotten", forgotten + 1));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	munmap(map, FILE_SIZE);
+}
+
+/* Switch the feature on and off until killed. */
+static pid_t start_switching(void)
+{
+	pid_t pid = fork();
+
+	while (!pid) {
+		set("enabled", "0");
+		usleep(1000);
+		set("enabled", "1");
+		usleep(5000);
+	}
+	return pid;
+}
+
+/* Files are queued when the key of the feature goes off, and dropped after that. */
+TEST_F_TIMEOUT(files, switching_does_not_hold_up_umount, 600)
+{
+	const char *folder = "/tmp/text_files_2", *image = "/tmp/text_files_2.img";
+	const char *path = "/tmp/text_files_2/program";
+	pid_t switching;
+	int i;
+
+	ASSERT_EQ(0, make_fs(image, folder, 48));
+	EXPECT_EQ(0, make_program(path, &three_blocks));
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	switching = start_switching();
+	ASSERT_GT(switching, 0);
+	for (i = 0; i < 8; i++) {
+		EXPECT_EQ(0, start(&self->p, path, NULL));
+		EXPECT_EQ(0, touch(&self->p));
+		EXPECT_GE(stop(&self->p), 0);
+		ASSERT_EQ(0, umount2(folder, 0)) TH_LOG("round %d: %s", i, strerror(errno));
+		ASSERT_EQ(0, system("mount -o loop /tmp/text_files_2.img /tmp/text_files_2"));
+	}
+	kill(switching, SIGKILL);
+	waitpid(switching, NULL, 0);
+	remove_fs(image, folder);
 }
 
 int main(int argc, char **argv)
