@@ -16,7 +16,9 @@
  * stripped and every allocation that took a page before that has finished.
  *
  * Undo: a mark is only a hint, so a drain clears all of them and touches no
- * page's contents.
+ * page's contents. While a zone is stripped it is closed: nothing in it gets a
+ * mark. Else an allocation that splits a marked block could put marked halves
+ * on lists that have been stripped already.
  *
  * Accounting: a page whose mark is removed is lost, until it is marked again or
  * handed out. So lost_pages needs no hook where marks get lost: what compaction,
@@ -32,7 +34,9 @@
 #include "../internal.h"
 #include "prezero.h"
 
+/* Blocks that are stripped in one hold of zone->lock, and tries before the last. */
 #define STRIP_BATCH	1024
+#define STRIP_TRIES	3
 
 DEFINE_STATIC_KEY_FALSE(quire_prezero_key);
 DEFINE_STATIC_KEY_FALSE(quire_prezero_marks_key);
@@ -66,17 +70,21 @@ static void account(struct page *page, unsigned int order, int sign)
 
 	lockdep_assert_held(&zone->lock);
 	z->pages += sign * (1L << order);
-	if (order >= pageblock_order)
-		z->huge += sign;
+	z->blocks[order] += sign;
 	count(PREZERO_ZEROED_PAGES, sign * (1L << order));
 }
 
-static void mark(struct page *page, unsigned int order, int mt)
+/* Returns false, and does nothing, in a closed zone. */
+static bool mark(struct page *page, unsigned int order, int mt)
 {
+	struct zone *zone = page_zone(page);
+
+	if (prezero_zone(zone)->closed)
+		return false;
 	__SetPageZeroed(page);
-	list_move_tail(&page->buddy_list,
-		       &page_zone(page)->free_area[order].free_list[mt]);
+	list_move_tail(&page->buddy_list, &zone->free_area[order].free_list[mt]);
 	account(page, order, 1);
+	return true;
 }
 
 void __quire_prezero_unmark(struct page *page, unsigned int order)
@@ -89,12 +97,10 @@ void __quire_prezero_unmark(struct page *page, unsigned int order)
 void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
 			   unsigned int own_order, bool own, bool zeroed)
 {
-	if (zeroed) {
-		mark(page, order, mt);
+	if (zeroed && mark(page, order, mt))
 		count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
-	} else if (own) {
+	else if (own)
 		count(PREZERO_LOST_PAGES, 1L << own_order);
-	}
 }
 
 void __quire_prezero_split(struct page *page, unsigned int low,
@@ -102,6 +108,9 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 {
 	unsigned int order;
 
+	/* A mark on the allocated part could get on a pcp list. */
+	if (prezero_zone(page_zone(page))->closed)
+		return;
 	for (order = low; order < high; order++) {
 		struct page *rest = page + (1UL << order);
 
@@ -123,8 +132,8 @@ void __quire_prezero_split(struct page *page, unsigned int low,
  */
 void prezero_mark(struct page *page, unsigned int order)
 {
-	mark(page, order, get_pageblock_migratetype(page));
-	count(PREZERO_SCRUBBED_PAGES, 1L << order);
+	if (mark(page, order, get_pageblock_migratetype(page)))
+		count(PREZERO_SCRUBBED_PAGES, 1L << order);
 }
 
 bool __quire_prezero_has(struct zone *zone)
@@ -134,7 +143,13 @@ bool __quire_prezero_has(struct zone *zone)
 
 bool __quire_prezero_has_huge(struct zone *zone)
 {
-	return READ_ONCE(prezero_zone(zone)->huge);
+	struct prezero_zone *z = prezero_zone(zone);
+	unsigned int order;
+
+	for (order = pageblock_order; order <= MAX_PAGE_ORDER; order++)
+		if (READ_ONCE(z->blocks[order]))
+			return true;
+	return false;
 }
 
 /**
@@ -184,73 +199,116 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 	return true;
 }
 
-/* Returns true where it stopped to let others have the lock. */
-static bool strip_list(struct zone *zone, unsigned int order, int mt)
+/* Under zone->lock. Returns how many blocks it stripped, @limit at most. */
+static unsigned int strip_list(struct zone *zone, unsigned int order, int mt, unsigned int limit)
 {
 	struct prezero_zone *z = prezero_zone(zone);
 	unsigned int stripped = 0;
 	struct page *page;
-	unsigned long flags;
-	bool more = false;
 
-	spin_lock_irqsave(&zone->lock, flags);
 	list_for_each_entry_reverse(page, &zone->free_area[order].free_list[mt], buddy_list) {
-		if (!z->pages)
+		if (stripped == limit || !z->blocks[order])
 			break;
 		if (!PageZeroed(page))
 			continue;
 		__quire_prezero_unmark(page, order);
-		more = ++stripped == STRIP_BATCH;
-		if (more)
-			break;
+		stripped++;
 	}
-	spin_unlock_irqrestore(&zone->lock, flags);
-	return more;
+	return stripped;
 }
 
-/*
- * With the pcp lists out of use a page that leaves a buddy list is handed out
- * at once, so that marks can be neither overlooked nor brought back.
- */
-static void strip_zone(struct zone *zone)
+static void strip_lists(struct zone *zone)
+{
+	unsigned int order, mt, stripped;
+
+	for_each_migratetype_order(order, mt)
+		do {
+			spin_lock_irq(&zone->lock);
+			stripped = strip_list(zone, order, mt, STRIP_BATCH);
+			spin_unlock_irq(&zone->lock);
+			cond_resched_tasks_rcu_qs();
+		} while (stripped == STRIP_BATCH);
+}
+
+/* Long with interrupts off, but nothing can move. */
+static void strip_lists_at_once(struct zone *zone)
 {
 	unsigned int order, mt;
 
-	zone_pcp_disable(zone);
+	spin_lock_irq(&zone->lock);
 	for_each_migratetype_order(order, mt)
-		while (strip_list(zone, order, mt))
-			cond_resched();
+		strip_list(zone, order, mt, UINT_MAX);
+	spin_unlock_irq(&zone->lock);
+}
+
+/* Returns how many pages are marked. */
+static unsigned long change_closed(struct zone *zone, int delta)
+{
+	struct prezero_zone *z = prezero_zone(zone);
+	unsigned long pages;
+
+	spin_lock_irq(&zone->lock);
+	z->closed += delta;
+	pages = z->pages;
+	spin_unlock_irq(&zone->lock);
+	return pages;
+}
+
+/*
+ * Marks only get fewer in a closed zone, but blocks move from one migrate type's
+ * list to another's, so a walk that lets the lock go may miss some. Once the
+ * buddy lists have none, none can get on a pcp list, and those that were there
+ * lose their marks in being drained. Returns how many pages stay marked.
+ */
+static unsigned long strip_zone(struct zone *zone)
+{
+	unsigned long left = change_closed(zone, 1);
+	unsigned int tries;
+
+	for (tries = 0; left && tries < STRIP_TRIES; tries++) {
+		strip_lists(zone);
+		left = change_closed(zone, 0);
+	}
+	if (left)
+		strip_lists_at_once(zone);
+	zone_pcp_disable(zone);
 	zone_pcp_enable(zone);
+	return change_closed(zone, -1);
 }
 
 /**
  * prezero_strip - remove all marks
  *
  * May sleep. Nothing may scrub meanwhile. An allocation that took its page
- * before may still have to consume the mark when this returns.
+ * before may still have to consume the mark when this returns. Returns 0, or
+ * -EBUSY after a warning where pages are counted that have no mark.
  */
-void prezero_strip(void)
+int prezero_strip(void)
 {
+	unsigned long left;
 	struct zone *zone;
+	int ret = 0;
 
-	for_each_populated_zone(zone)
-		strip_zone(zone);
+	for_each_populated_zone(zone) {
+		left = strip_zone(zone);
+		if (!left)
+			continue;
+		quire_warn(&prezero_feature, "%lu pages of zone %s stay marked\n",
+			   left, zone->name);
+		ret = -EBUSY;
+	}
+	return ret;
 }
 
 static int prezero_drain(void)
 {
-	struct zone *zone;
+	int ret;
 
 	if (!static_key_enabled(&quire_prezero_marks_key))
 		return 0;
-	prezero_strip();
-	for_each_populated_zone(zone) {
-		if (READ_ONCE(prezero_zone(zone)->pages)) {
-			quire_warn(&prezero_feature, "%lu pages of zone %s stay marked\n",
-				   prezero_zone(zone)->pages, zone->name);
-			return -EBUSY;
-		}
-	}
+	ret = prezero_strip();
+	if (ret)
+		return ret;
 	/*
 	 * From a free list to post_alloc_hook() nobody sleeps, but a task may
 	 * be preempted or interrupted there.

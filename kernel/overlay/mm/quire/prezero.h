@@ -31,13 +31,15 @@ DECLARE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
 /**
  * struct prezero_zone - what a zone holds
  * @pages: pages in marked blocks of its buddy lists
- * @huge: marked blocks of at least pageblock_order among them
+ * @blocks: marked blocks by order
+ * @closed: by how many the zone is being stripped; nothing gets a mark then
  *
  * Under zone->lock; read without it where a stale value only costs time.
  */
 struct prezero_zone {
 	unsigned long pages;
-	unsigned long huge;
+	unsigned long blocks[NR_PAGE_ORDERS];
+	unsigned int closed;
 };
 
 extern struct quire_feature prezero_feature;
@@ -46,7 +48,7 @@ extern unsigned int prezero_verify;
 /* prezero.c */
 struct prezero_zone *prezero_zone(struct zone *zone);
 void prezero_mark(struct page *page, unsigned int order);
-void prezero_strip(void);
+int prezero_strip(void);
 bool prezero_is_zero(const void *start, size_t len);
 
 /* prezero_scrub.c */

@@ -7,6 +7,7 @@
  * its work at a known time.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 
 #include "harness.h"
@@ -201,6 +202,43 @@ TEST_F_TIMEOUT(prezero, compaction, 600)
 			break;
 	EXPECT_GE(i, size);
 	munmap(start, size);
+}
+
+static volatile bool enough;
+
+static void *keep_faulting(void *data)
+{
+	unsigned long dirty = 0;
+
+	while (!enough) {
+		dirty += !fresh_is_zero(8 * MB, MADV_NOHUGEPAGE);
+		dirty += !fresh_is_zero(8 * MB, MADV_HUGEPAGE);
+	}
+	return (void *)dirty;
+}
+
+/* Others split marked blocks, and free memory, while all marks are removed. */
+TEST_F_TIMEOUT(prezero, drain_beside_faults, 600)
+{
+	pthread_t threads[3];
+	unsigned int i;
+	void *dirty;
+
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "20"));
+	enough = false;
+	for (i = 0; i < ARRAY_SIZE(threads); i++)
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, keep_faulting, NULL));
+	for (i = 0; i < 8; i++) {
+		EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
+		EXPECT_EQ(0, put(FOLDER "enabled", "2"));
+		EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+		EXPECT_EQ(0, put(FOLDER "enabled", "1"));
+	}
+	enough = true;
+	for (i = 0; i < ARRAY_SIZE(threads); i++) {
+		pthread_join(threads[i], &dirty);
+		EXPECT_EQ(NULL, dirty);
+	}
 }
 
 /* hugetlb takes blocks without asking for zeroed memory. */
