@@ -26,6 +26,7 @@
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
+#include <linux/hugetlb.h>
 #include <linux/kasan.h>
 #include <linux/quire_prezero.h>
 #include <linux/rcupdate.h>
@@ -152,6 +153,11 @@ bool __quire_prezero_has_huge(struct zone *zone)
 	return false;
 }
 
+bool __quire_prezero_has_order(struct zone *zone, unsigned int order)
+{
+	return prezero_zone(zone)->blocks[order];
+}
+
 /**
  * prezero_is_zero - are all bytes zero
  * @start: aligned to a word
@@ -175,6 +181,21 @@ bool prezero_is_zero(const void *start, size_t len)
 static unsigned int class_of(unsigned int order)
 {
 	return !order ? 0 : order < pageblock_order ? 1 : 2;
+}
+
+gfp_t __quire_prezero_gfp(int nid, unsigned int order)
+{
+	int i;
+
+	for (i = 0; i < MAX_NR_ZONES; i++) {
+		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
+
+		if (order < pageblock_order ? READ_ONCE(prezero_zone(zone)->pages) :
+					      __quire_prezero_has_huge(zone))
+			return __GFP_ZERO;
+	}
+	count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+	return 0;
 }
 
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
@@ -400,6 +421,7 @@ static int __init prezero_init(void)
 {
 	int ret;
 
+	BUILD_BUG_ON(__NR_HPAGEFLAGS > QUIRE_HPG_ZEROED);
 	prezero_zones = kcalloc(nr_node_ids * MAX_NR_ZONES, sizeof(*prezero_zones), GFP_KERNEL);
 	if (!prezero_zones)
 		return -ENOMEM;

@@ -241,7 +241,102 @@ TEST_F_TIMEOUT(prezero, drain_beside_faults, 600)
 	}
 }
 
-/* hugetlb takes blocks without asking for zeroed memory. */
+/* Each page here needs a page table of its own, which comes zeroed as well. */
+TEST_F_TIMEOUT(prezero, page_tables_are_served, 600)
+{
+	const size_t size = 256 * HUGE;
+	unsigned long asked;
+	char *start;
+	size_t i;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	asked = stat_of("hit_order0") + stat_of("miss_order0");
+	start = map(size, MADV_NOHUGEPAGE);
+	ASSERT_NE(NULL, start);
+	for (i = 0; i < size; i += HUGE)
+		*(volatile char *)(start + i) = 1;
+	EXPECT_GE(stat_of("hit_order0") + stat_of("miss_order0") - asked, 2 * 256UL);
+	munmap(start, size);
+}
+
+/* Shared memory: cleared for a fault, but not for a write or by fallocate(). */
+TEST_F_TIMEOUT(prezero, shmem, 600)
+{
+	static const char how[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+	const size_t size = 16 * HUGE;
+	unsigned long hits;
+	char *start;
+	size_t i;
+	int fd;
+
+	ASSERT_EQ(0, put(how, "advise"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	hits = stat_of("hit_huge");
+	fd = memfd_create("prezero", 0);
+	ASSERT_EQ(0, ftruncate(fd, 3 * size));
+	start = mmap(NULL, 3 * size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ASSERT_NE(MAP_FAILED, start);
+	madvise(start, 3 * size, MADV_HUGEPAGE);
+	EXPECT_TRUE(all_zero(start, size));
+	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
+
+	EXPECT_EQ(0, fallocate(fd, 0, size, size));
+	EXPECT_TRUE(all_zero(start + size, size));
+	for (i = 2 * size; i < 3 * size; i += 64 * PAGE)
+		EXPECT_EQ(1, pwrite(fd, "", 1, i + 100));
+	EXPECT_TRUE(all_zero(start + 2 * size, size));
+
+	memset(start, 0xa5, 3 * size);
+	munmap(start, 3 * size);
+	close(fd);
+	EXPECT_EQ(0, put(how, "never"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+static bool hugetlb_is_zero(size_t size, int flags)
+{
+	char *start = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | flags, -1, 0);
+	bool good;
+
+	if (start == MAP_FAILED)
+		return false;
+	good = all_zero(start, size);
+	memset(start, 0xa5, size);
+	munmap(start, size);
+	return good;
+}
+
+/* A folio that came zeroed counts as zero once, wherever it waits in between. */
+TEST_F_TIMEOUT(prezero, hugetlb_counts_as_zero_once, 600)
+{
+	static const char pool[] = SYSCTL "nr_hugepages", more[] = SYSCTL "nr_overcommit_hugepages";
+	unsigned long hits;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	hits = stat_of("hit_huge");
+	ASSERT_EQ(0, put(pool, "16"));
+	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	/* Off and on between a use and the next. */
+	ASSERT_EQ(0, put(FOLDER "enabled", "2"));
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	ASSERT_EQ(0, put(FOLDER "enabled", "1"));
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	ASSERT_EQ(0, put(pool, "0"));
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_EQ(0, put(more, "16"));
+	hits = stat_of("hit_huge");
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, MAP_NORESERVE));
+	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	ASSERT_EQ(0, put(more, "0"));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+}
+
+/* hugetlb's pool is filled with blocks that are zero and others, and given back. */
 TEST_F_TIMEOUT(prezero, hugetlb_pool, 600)
 {
 	static const char path[] = SYSCTL "nr_hugepages";
