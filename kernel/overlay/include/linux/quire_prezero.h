@@ -63,6 +63,7 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
 bool __quire_prezero_has_huge(struct zone *zone);
 bool __quire_prezero_has(struct zone *zone);
 bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
+bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
 
 static inline bool quire_prezero_marks(void)
@@ -216,6 +217,18 @@ static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned i
 }
 
 /**
+ * quire_prezero_isolates - do isolated blocks come back as they are
+ * @zone: which
+ *
+ * Under zone->lock. Other users of __isolate_free_page() are to use the memory,
+ * for something movable, so that it changes the type of whole pageblocks.
+ */
+static inline bool quire_prezero_isolates(struct zone *zone)
+{
+	return quire_prezero_marks() && __quire_prezero_isolates(zone);
+}
+
+/**
  * quire_prezero_take - an allocation consumes the mark
  * @page: head of what was allocated
  * @order: its order
@@ -349,6 +362,11 @@ static inline bool quire_prezero_has(struct zone *zone)
 static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
 {
 	return NULL;
+}
+
+static inline bool quire_prezero_isolates(struct zone *zone)
+{
+	return false;
 }
 
 static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)

@@ -48,11 +48,6 @@ unsigned int prezero_verify __read_mostly;
 
 static struct prezero_zone *prezero_zones __ro_after_init;
 
-static inline void count(enum prezero_counter counter, long delta)
-{
-	this_cpu_add(prezero_counts[counter], delta);
-}
-
 /**
  * prezero_zone - what a zone holds
  * @zone: which
@@ -72,7 +67,7 @@ static void account(struct page *page, unsigned int order, int sign)
 	lockdep_assert_held(&zone->lock);
 	z->pages += sign * (1L << order);
 	z->blocks[order] += sign;
-	count(PREZERO_ZEROED_PAGES, sign * (1L << order));
+	prezero_count(PREZERO_ZEROED_PAGES, sign * (1L << order));
 }
 
 /* Returns false, and does nothing, in a closed zone. */
@@ -92,16 +87,16 @@ void __quire_prezero_unmark(struct page *page, unsigned int order)
 {
 	__ClearPageZeroed(page);
 	account(page, order, -1);
-	count(PREZERO_LOST_PAGES, 1L << order);
+	prezero_count(PREZERO_LOST_PAGES, 1L << order);
 }
 
 void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
 			   unsigned int own_order, bool own, bool zeroed)
 {
 	if (zeroed && mark(page, order, mt))
-		count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
+		prezero_count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
 	else if (own)
-		count(PREZERO_LOST_PAGES, 1L << own_order);
+		prezero_count(PREZERO_LOST_PAGES, 1L << own_order);
 }
 
 void __quire_prezero_split(struct page *page, unsigned int low,
@@ -118,10 +113,10 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 		if (WARN_ON_ONCE(!PageBuddy(rest)))
 			continue;
 		mark(rest, order, mt);
-		count(PREZERO_LOST_PAGES, -(1L << order));
+		prezero_count(PREZERO_LOST_PAGES, -(1L << order));
 	}
 	__SetPageZeroed(page);
-	count(PREZERO_LOST_PAGES, -(1L << low));
+	prezero_count(PREZERO_LOST_PAGES, -(1L << low));
 }
 
 /**
@@ -134,7 +129,7 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 void prezero_mark(struct page *page, unsigned int order)
 {
 	if (mark(page, order, get_pageblock_migratetype(page)))
-		count(PREZERO_SCRUBBED_PAGES, 1L << order);
+		prezero_count(PREZERO_SCRUBBED_PAGES, 1L << order);
 }
 
 bool __quire_prezero_has(struct zone *zone)
@@ -156,6 +151,11 @@ bool __quire_prezero_has_huge(struct zone *zone)
 bool __quire_prezero_has_order(struct zone *zone, unsigned int order)
 {
 	return prezero_zone(zone)->blocks[order];
+}
+
+bool __quire_prezero_isolates(struct zone *zone)
+{
+	return prezero_zone(zone)->isolates;
 }
 
 /**
@@ -194,7 +194,7 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 					      __quire_prezero_has_huge(zone))
 			return __GFP_ZERO;
 	}
-	count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+	prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
 	return 0;
 }
 
@@ -202,12 +202,12 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
 	if (!PageZeroed(page)) {
 		if (init)
-			count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+			prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
 		return false;
 	}
 	__ClearPageZeroed(page);
 	if (!init) {
-		count(PREZERO_WASTED_PAGES, 1L << order);
+		prezero_count(PREZERO_WASTED_PAGES, 1L << order);
 		return false;
 	}
 	if (READ_ONCE(prezero_verify) &&
@@ -216,7 +216,7 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 			   page_to_pfn(page), order);
 		return false;
 	}
-	count(PREZERO_HIT_ORDER0 + class_of(order), 1);
+	prezero_count(PREZERO_HIT_ORDER0 + class_of(order), 1);
 	return true;
 }
 
@@ -403,6 +403,8 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_MISS_HUGE] = "miss_huge",
 	[PREZERO_WASTED_PAGES] = "wasted_pages",
 	[PREZERO_LOST_PAGES] = "lost_pages",
+	[PREZERO_SKIPPED_BUSY] = "skipped_busy",
+	[PREZERO_SKIPPED_LOW] = "skipped_low_memory",
 	[PREZERO_NR_COUNTERS] = NULL,
 };
 

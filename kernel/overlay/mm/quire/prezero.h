@@ -8,6 +8,7 @@
 
 #include <linux/minmax.h>
 #include <linux/mmzone.h>
+#include <linux/percpu.h>
 
 #include "quire.h"
 
@@ -23,16 +24,24 @@ enum prezero_counter {
 	PREZERO_MISS_HUGE,
 	PREZERO_WASTED_PAGES,
 	PREZERO_LOST_PAGES,
+	PREZERO_SKIPPED_BUSY,
+	PREZERO_SKIPPED_LOW,
 	PREZERO_NR_COUNTERS,
 };
 
 DECLARE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
+
+static inline void prezero_count(enum prezero_counter counter, long delta)
+{
+	this_cpu_add(prezero_counts[counter], delta);
+}
 
 /**
  * struct prezero_zone - what a zone holds
  * @pages: pages in marked blocks of its buddy lists
  * @blocks: marked blocks by order
  * @closed: by how many the zone is being stripped; nothing gets a mark then
+ * @isolates: the holder of zone->lock isolates blocks that come back as they are
  *
  * Under zone->lock; read without it where a stale value only costs time.
  */
@@ -40,6 +49,7 @@ struct prezero_zone {
 	unsigned long pages;
 	unsigned long blocks[NR_PAGE_ORDERS];
 	unsigned int closed;
+	bool isolates;
 };
 
 extern struct quire_feature prezero_feature;
