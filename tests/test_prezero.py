@@ -17,7 +17,7 @@ FOLDER = "/sys/kernel/mm/quire/prezero"
 @pytest.mark.debug
 def test_basic(selftest: Callable[..., ktap.Report]) -> None:
     """Switches, knobs, hits, and every path that must lose the mark."""
-    selftest("prezero_basic", append="quire=prezero", cpus=2, timeout=1200)
+    selftest("prezero_basic", append="quire=prezero movablecore=1G", cpus=2, timeout=1200)
 
 
 @pytest.mark.soak

@@ -35,6 +35,9 @@
 #include "../internal.h"
 #include "prezero.h"
 
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_prezero.h>
+
 /* Blocks that are stripped in one hold of zone->lock, and tries before the last. */
 #define STRIP_BATCH	1024
 #define STRIP_TRIES	3
@@ -128,8 +131,10 @@ void __quire_prezero_split(struct page *page, unsigned int low,
  */
 void prezero_mark(struct page *page, unsigned int order)
 {
-	if (mark(page, order, get_pageblock_migratetype(page)))
-		prezero_count(PREZERO_SCRUBBED_PAGES, 1L << order);
+	if (!mark(page, order, get_pageblock_migratetype(page)))
+		return;
+	prezero_count(PREZERO_SCRUBBED_PAGES, 1L << order);
+	trace_prezero_scrubbed(page, order);
 }
 
 bool __quire_prezero_has(struct zone *zone)
@@ -201,13 +206,16 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
 	if (!PageZeroed(page)) {
-		if (init)
+		if (init) {
 			prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+			trace_prezero_miss(page, order);
+		}
 		return false;
 	}
 	__ClearPageZeroed(page);
 	if (!init) {
 		prezero_count(PREZERO_WASTED_PAGES, 1L << order);
+		trace_prezero_wasted(page, order);
 		return false;
 	}
 	if (READ_ONCE(prezero_verify) &&
@@ -217,6 +225,7 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 		return false;
 	}
 	prezero_count(PREZERO_HIT_ORDER0 + class_of(order), 1);
+	trace_prezero_hit(page, order);
 	return true;
 }
 
@@ -377,7 +386,26 @@ static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr
 	return ret ? ret : len;
 }
 
+/* Marked blocks of each order, from order 0 on, as in /proc/buddyinfo. */
+static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	unsigned int order;
+	struct zone *zone;
+	ssize_t len = 0;
+
+	for (order = 0; order < NR_PAGE_ORDERS; order++) {
+		unsigned long blocks = 0;
+
+		for_each_populated_zone(zone)
+			blocks += READ_ONCE(prezero_zone(zone)->blocks[order]);
+		len += sysfs_emit_at(buf, len, "%lu%c", blocks,
+				     order < MAX_PAGE_ORDER ? ' ' : '\n');
+	}
+	return len;
+}
+
 QUIRE_ATTR_WO(scrub_now);
+QUIRE_ATTR_RO(zeroed_blocks);
 QUIRE_UINT_KNOB(scrub_order_min, scrub_order_min, 0, MAX_PAGE_ORDER);
 QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
 QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
@@ -385,6 +413,7 @@ QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
 
 static const struct attribute * const prezero_knobs[] = {
 	&scrub_now_knob.attr,
+	&zeroed_blocks_knob.attr,
 	&scrub_order_min_knob.attr.attr,
 	&rate_mb_per_second_knob.attr.attr,
 	&sleep_milliseconds_knob.attr.attr,

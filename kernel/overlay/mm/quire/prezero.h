@@ -69,6 +69,7 @@ extern unsigned int scrub_sleep_ms;
 int prezero_scrub_start(void);
 void prezero_scrub_stop(void);
 int prezero_scrub_now(void);
+void prezero_pm_event(unsigned long event);
 int prezero_scrub_init(void);
 
 /**

@@ -442,7 +442,13 @@ int prezero_scrub_now(void)
 	return 0;
 }
 
-static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, void *data)
+/**
+ * prezero_pm_event - hibernation begins or has ended
+ * @event: PM_HIBERNATION_PREPARE and the like
+ *
+ * May sleep. In between there is no mark and none is made.
+ */
+void prezero_pm_event(unsigned long event)
 {
 	switch (event) {
 	case PM_HIBERNATION_PREPARE:
@@ -455,6 +461,11 @@ static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, voi
 		scrub_set(&scrub_suspended, false);
 		break;
 	}
+}
+
+static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, void *data)
+{
+	prezero_pm_event(event);
 	return NOTIFY_DONE;
 }
 

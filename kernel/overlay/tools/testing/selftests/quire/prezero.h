@@ -125,6 +125,19 @@ static inline bool fresh_is_zero(size_t size, int advice)
 	return good;
 }
 
+/* A word of a line of numbers, such as zeroed_blocks; 0 where there is none. */
+static inline unsigned long word_of(const char *path, unsigned int nr)
+{
+	char buf[512], *at = buf;
+
+	if (!get(path, buf, sizeof(buf)))
+		return 0;
+	while (nr-- && at)
+		if ((at = strchr(at, ' ')))
+			at++;
+	return at ? strtoul(at, NULL, 10) : 0;
+}
+
 /* As if just booted, on, and with a kscrubd that does nothing of its own accord. */
 static inline bool fresh_start(void)
 {

@@ -7,6 +7,7 @@
  * its work at a known time.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <pthread.h>
 #include <stdint.h>
 
@@ -204,6 +205,19 @@ TEST_F_TIMEOUT(prezero, compaction, 600)
 	munmap(start, size);
 }
 
+/* Blocks of all orders that are marked make up the pages that are. */
+TEST_F_TIMEOUT(prezero, blocks_by_order, 600)
+{
+	unsigned long pages = 0;
+	unsigned int order;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	for (order = 0; order <= 10; order++)
+		pages += word_of(FOLDER "zeroed_blocks", order) << order;
+	EXPECT_GT(word_of(FOLDER "zeroed_blocks", 9) + word_of(FOLDER "zeroed_blocks", 10), 0UL);
+	EXPECT_EQ(stat_of("zeroed_pages"), pages);
+}
+
 static volatile bool enough;
 
 static void *keep_faulting(void *data)
@@ -239,6 +253,25 @@ TEST_F_TIMEOUT(prezero, drain_beside_faults, 600)
 		pthread_join(threads[i], &dirty);
 		EXPECT_EQ(NULL, dirty);
 	}
+}
+
+/* Before hibernation all marks go, and until it is over none comes. */
+TEST_F_TIMEOUT(prezero, hibernation, 600)
+{
+	static const char event[] = "/sys/kernel/debug/quire/prezero_hibernate";
+
+	if (access(event, W_OK))
+		SKIP(return, "no checkers");
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_GT(stat_of("zeroed_pages"), 0UL);
+	EXPECT_EQ(0, put(event, "1"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+	EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+	EXPECT_EQ(0UL, checked("marked_pages"));
+	EXPECT_EQ(0, put(event, "0"));
+	EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
 }
 
 /* Each page here needs a page table of its own, which comes zeroed as well. */
@@ -348,20 +381,20 @@ TEST_F_TIMEOUT(prezero, hugetlb_pool, 600)
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
 }
 
-/* Returns a page inside a marked block, or 0. */
-static unsigned long find_marked(void)
+/* Returns a page inside a marked block between two others, or 0. */
+static unsigned long find_marked(unsigned long pfn, unsigned long end)
 {
 	int fd = open("/proc/kpageflags", O_RDONLY);
-	unsigned long pfn, found = 0;
+	unsigned long found = 0;
 	uint64_t flags[4096];
 	ssize_t len;
 	int i;
 
-	for (pfn = 0; fd >= 0 && !found; pfn += len / sizeof(*flags)) {
+	for (; fd >= 0 && !found && pfn < end; pfn += len / sizeof(*flags)) {
 		len = pread(fd, flags, sizeof(flags), pfn * sizeof(*flags));
 		if (len <= 0)
 			break;
-		for (i = 0; i < len / (ssize_t)sizeof(*flags); i++)
+		for (i = 0; i < len / (ssize_t)sizeof(*flags) && pfn + i < end; i++)
 			if (flags[i] & KPF_BUDDY && flags[i] & KPF_OWNER_2)
 				found = pfn + i + 5;
 	}
@@ -380,7 +413,7 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	if (access(inject, W_OK))
 		SKIP(return, "no hwpoison injection");
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	pfn = find_marked();
+	pfn = find_marked(0, ~0UL);
 	ASSERT_NE(0UL, pfn);
 	lost = stat_of("lost_pages");
 	snprintf(number, sizeof(number), "%lu", pfn);
@@ -389,6 +422,86 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 	EXPECT_EQ(0, put("/sys/kernel/debug/hwpoison/unpoison-pfn", number));
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
+}
+
+/* Returns the number of a block of memory that is online and movable after @nr, or -1. */
+static long next_movable(long nr)
+{
+	static const char folder[] = "/sys/devices/system/memory";
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	char path[384];
+	long found = -1, i;
+
+	while (dir && (entry = readdir(dir))) {
+		if (sscanf(entry->d_name, "memory%ld", &i) != 1 || i <= nr)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/valid_zones", folder, entry->d_name);
+		if (reads(path, "Movable") && (found < 0 || i < found))
+			found = i;
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* A block of memory with marked pages goes offline and comes back without marks. */
+TEST_F_TIMEOUT(prezero, memory_hotplug, 600)
+{
+	unsigned long block, first, offlined = 0;
+	char path[96], size[32];
+	long nr = -1;
+
+	if (next_movable(nr) < 0)
+		SKIP(return, "no movable memory");
+	ASSERT_TRUE(get("/sys/devices/system/memory/block_size_bytes", size, sizeof(size)));
+	block = strtoul(size, NULL, 16) / PAGE;
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	while (!offlined && (nr = next_movable(nr)) >= 0) {
+		first = nr * block;
+		if (!find_marked(first, first + block))
+			continue;
+		snprintf(path, sizeof(path), "/sys/devices/system/memory/memory%ld/state", nr);
+		offlined += !put(path, "offline");
+	}
+	EXPECT_EQ(1UL, offlined);
+	EXPECT_EQ(0UL, checked("miscounted_pages"));
+	EXPECT_EQ(0, put(path, "online_movable"));
+	EXPECT_EQ(0UL, find_marked(first, first + block));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+static bool trace_has(const char *word)
+{
+	char line[512];
+	bool found = false;
+	FILE *trace = fopen("/sys/kernel/tracing/trace", "r");
+
+	while (trace && !found && fgets(line, sizeof(line), trace))
+		found = strstr(line, word);
+	if (trace)
+		fclose(trace);
+	return found;
+}
+
+TEST_F_TIMEOUT(prezero, tracepoints, 600)
+{
+	static const char event[] = "/sys/kernel/tracing/events/quire/prezero_scrubbed/enable";
+
+	if (access(event, W_OK))
+		SKIP(return, "no tracefs");
+	put("/sys/kernel/tracing/trace", "");
+	ASSERT_EQ(0, put("/sys/kernel/tracing/events/quire/prezero_hit/enable", "1"));
+	ASSERT_EQ(0, put(event, "1"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_EQ(0, put(event, "0"));
+	EXPECT_TRUE(trace_has("prezero_scrubbed: pfn="));
+	EXPECT_TRUE(fresh_is_zero(8 * MB, MADV_HUGEPAGE));
+	ASSERT_EQ(0, put("/sys/kernel/tracing/events/quire/prezero_hit/enable", "0"));
+	EXPECT_TRUE(trace_has("prezero_hit: pfn="));
+	put("/sys/kernel/tracing/trace", "");
 }
 
 /* Fills a file in memory; returns whether all was written. */
