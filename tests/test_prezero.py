@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,13 @@ FOLDER = "/sys/kernel/mm/quire/prezero"
 def test_basic(selftest: Callable[..., ktap.Report]) -> None:
     """Switches, knobs, hits, and every path that must lose the mark."""
     selftest("prezero_basic", append="quire=prezero movablecore=1G", cpus=2, timeout=1200)
+
+
+def test_arithmetic(selftest_programs: Path) -> None:
+    """The daemon's arithmetic, built for the host, against the same in 128 bits."""
+    done = subprocess.run([str(selftest_programs / "prezero_math")], text=True, check=False, stdout=subprocess.PIPE)
+    report = ktap.parse(done.stdout)
+    assert done.returncode == 0 and len(report.passed) == 3, done.stdout
 
 
 @pytest.mark.soak
