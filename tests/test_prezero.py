@@ -29,6 +29,19 @@ def test_arithmetic(selftest_programs: Path) -> None:
     assert done.returncode == 0 and len(report.passed) == 3, done.stdout
 
 
+@pytest.mark.parametrize("fill, arguments", [(1, ()), (0, ("-t", "zeroes"))])
+def test_engine(selftest: Callable[..., ktap.Report], fill: int, arguments: tuple[str, ...]) -> None:
+    """A DMA engine fills, fails, lies and hangs; one copies. An idle guest's clock jumps to the next event."""
+    selftest("prezero_engine", *arguments, append=f"quire=prezero edu_dma.dma_bits=40 edu_dma.fill={fill}",
+             qemu=f"-device edu,dma_mask={(1 << 40) - 1}", memory="1G", icount=True, timeout=1200)
+
+
+def test_engine_refused(selftest: Callable[..., ktap.Report]) -> None:
+    """A device whose addresses do not reach all memory is not used: it would take copies to where it does."""
+    selftest("prezero_engine", "refused", append="quire=prezero edu_dma.dma_bits=32",
+             qemu=f"-device edu,dma_mask={(1 << 32) - 1}", memory="5G")
+
+
 @pytest.mark.soak
 @pytest.mark.debug
 def test_stress_short(selftest: Callable[..., ktap.Report]) -> None:

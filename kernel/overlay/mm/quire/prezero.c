@@ -404,12 +404,28 @@ static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *a
 	return len;
 }
 
+static ssize_t engine_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", prezero_engine_name());
+}
+
+static ssize_t engine_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t len)
+{
+	int ret = prezero_engine_choose(buf);
+
+	return ret ? ret : len;
+}
+
 QUIRE_ATTR_WO(scrub_now);
 QUIRE_ATTR_RO(zeroed_blocks);
+QUIRE_ATTR_RW(engine);
 QUIRE_UINT_KNOB(scrub_order_min, scrub_order_min, 0, MAX_PAGE_ORDER);
 QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
 QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
 QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
+QUIRE_UINT_KNOB(engine_timeout_milliseconds, prezero_engine_timeout_ms, 1, 600000);
+QUIRE_UINT_KNOB(trust_engine_stop, prezero_trust_stop, 0, 1);
 
 static const struct attribute * const prezero_knobs[] = {
 	&scrub_now_knob.attr,
@@ -418,6 +434,9 @@ static const struct attribute * const prezero_knobs[] = {
 	&rate_mb_per_second_knob.attr.attr,
 	&sleep_milliseconds_knob.attr.attr,
 	&verify_knob.attr.attr,
+	&engine_knob.attr,
+	&engine_timeout_milliseconds_knob.attr.attr,
+	&trust_engine_stop_knob.attr.attr,
 	NULL
 };
 
@@ -434,6 +453,10 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_LOST_PAGES] = "lost_pages",
 	[PREZERO_SKIPPED_BUSY] = "skipped_busy",
 	[PREZERO_SKIPPED_LOW] = "skipped_low_memory",
+	[PREZERO_ENGINE_PAGES] = "engine_pages",
+	[PREZERO_ENGINE_FAILURES] = "engine_failures",
+	[PREZERO_ENGINE_DROPS] = "engine_drops",
+	[PREZERO_QUARANTINED_PAGES] = "quarantined_pages",
 	[PREZERO_NR_COUNTERS] = NULL,
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the files of prezero share: prezero.c keeps the marks, prezero_scrub.c
- * makes them, prezero_check.c proves them, prezero_test.c tests the arithmetic.
+ * makes them, prezero_engine.c and prezero_dma.c zero the memory for that,
+ * prezero_check.c proves the marks, prezero_test.c tests what needs no guest.
  */
 #ifndef _MM_QUIRE_PREZERO_H
 #define _MM_QUIRE_PREZERO_H
@@ -26,6 +27,10 @@ enum prezero_counter {
 	PREZERO_LOST_PAGES,
 	PREZERO_SKIPPED_BUSY,
 	PREZERO_SKIPPED_LOW,
+	PREZERO_ENGINE_PAGES,
+	PREZERO_ENGINE_FAILURES,
+	PREZERO_ENGINE_DROPS,
+	PREZERO_QUARANTINED_PAGES,
 	PREZERO_NR_COUNTERS,
 };
 
@@ -69,7 +74,43 @@ extern unsigned int scrub_sleep_ms;
 int prezero_scrub_start(void);
 void prezero_scrub_stop(void);
 int prezero_scrub_now(void);
+void prezero_scrub_halt(void);
+void prezero_scrub_go_on(void);
 void prezero_pm_event(unsigned long event);
 int prezero_scrub_init(void);
+
+/**
+ * struct quire_zero_engine - what zeroes free memory
+ * @name: as in the knob
+ * @transfer: bytes of one transfer at most, a power of two; known after @start
+ * @start: get ready; may sleep; 0 or -errno, then it is not used. May be NULL.
+ * @stop: no longer used; nothing of it is under way. May be NULL.
+ * @zero: zero a block and return when that is done; may sleep; may be called by
+ *	several tasks at once. 0: the block is zero. -EINPROGRESS: the engine
+ *	may write to the block at any time from now on, for ever. Other errors:
+ *	the block may hold anything, but the engine has let go of it.
+ *
+ * An engine is not trusted: see prezero_engine.c.
+ */
+struct quire_zero_engine {
+	const char *name;
+	size_t transfer;
+	int (*start)(struct quire_zero_engine *engine);
+	void (*stop)(struct quire_zero_engine *engine);
+	int (*zero)(struct quire_zero_engine *engine, struct page *page, unsigned int order);
+};
+
+/* prezero_engine.c */
+extern unsigned int prezero_engine_timeout_ms;
+extern struct quire_zero_engine prezero_cpu_engine;
+
+bool prezero_zero(struct page *page, unsigned int order);
+int prezero_engine_try(struct quire_zero_engine *engine, struct page *page, unsigned int order);
+const char *prezero_engine_name(void);
+int prezero_engine_choose(const char *name);
+
+/* prezero_dma.c */
+extern unsigned int prezero_trust_stop;
+extern struct quire_zero_engine prezero_dma_engine;
 
 #endif /* _MM_QUIRE_PREZERO_H */

@@ -47,13 +47,14 @@
 #define BATCH_BLOCKS	64
 #define BATCH_PAGES	(1UL << MAX_PAGE_ORDER)
 #define SCAN_LIMIT	256
-#define CHUNK		SZ_64K
+
+enum scrub_fate { SCRUB_ZEROED, SCRUB_LEFT, SCRUB_LOST };
 
 /* @skipped: pages that were looked at in vain, on lists that were left half-way. */
 struct scrub_batch {
 	struct page *page[BATCH_BLOCKS];
 	u8 order[BATCH_BLOCKS];
-	bool zeroed[BATCH_BLOCKS];
+	enum scrub_fate fate[BATCH_BLOCKS];
 	unsigned int blocks;
 	unsigned long pages;
 	unsigned long skipped;
@@ -79,36 +80,6 @@ static DECLARE_WAIT_QUEUE_HEAD(kscrubd_wait);
 
 /* Movable memory first: it is what faults want, and it stays in one piece. */
 static const u8 scrub_types[] = { MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_UNMOVABLE };
-
-/* Not worth a place in the caches: who will read it is not known yet. */
-static void clear_uncached(void *start, size_t len)
-{
-	unsigned long addr = (unsigned long)start, end = addr + len;
-
-	for (; addr < end; addr += 64)
-		asm volatile("movnti %1, (%0)\n\t"
-			     "movnti %1, 8(%0)\n\t"
-			     "movnti %1, 16(%0)\n\t"
-			     "movnti %1, 24(%0)\n\t"
-			     "movnti %1, 32(%0)\n\t"
-			     "movnti %1, 40(%0)\n\t"
-			     "movnti %1, 48(%0)\n\t"
-			     "movnti %1, 56(%0)"
-			     : : "r" (addr), "r" (0UL) : "memory");
-}
-
-static void clear_block(struct page *page, unsigned int order)
-{
-	void *start = page_address(page);
-	size_t len = PAGE_SIZE << order, done;
-
-	for (done = 0; done < len; done += CHUNK) {
-		clear_uncached(start + done, min_t(size_t, CHUNK, len - done));
-		/* These stores are weakly ordered, and the next may be another CPU's. */
-		wmb();
-		cond_resched_tasks_rcu_qs();
-	}
-}
 
 /*
  * Zeroed blocks are at the tail, so the head is where dirty ones are. Returns
@@ -219,7 +190,9 @@ static void put_batch_back(struct zone *zone, struct scrub_batch *batch)
 
 	spin_lock_irq(&zone->lock);
 	for (i = 0; i < batch->blocks; i++)
-		put_back(batch->page[i], batch->order[i], batch->zeroed[i]);
+		if (batch->fate[i] != SCRUB_LOST)
+			put_back(batch->page[i], batch->order[i],
+				 batch->fate[i] == SCRUB_ZEROED);
 	spin_unlock_irq(&zone->lock);
 }
 
@@ -230,12 +203,11 @@ static bool in_the_way(struct zone *zone)
 	       !zone_watermark_ok(zone, 0, low_wmark_pages(zone), 0, 0);
 }
 
-static bool scrub_block(struct zone *zone, struct page *page, unsigned int order)
+static enum scrub_fate scrub_block(struct zone *zone, struct page *page, unsigned int order)
 {
 	if (in_the_way(zone))
-		return false;
-	clear_block(page, order);
-	return true;
+		return SCRUB_LEFT;
+	return prezero_zero(page, order) ? SCRUB_LOST : SCRUB_ZEROED;
 }
 
 /* Returns how many pages were looked after; 0 if there is nothing to do. */
@@ -252,7 +224,7 @@ static unsigned long scrub_one_batch(struct zone *zone)
 		isolate_batch(zone, &batch);
 	if (batch.blocks) {
 		for (i = 0; i < batch.blocks; i++)
-			batch.zeroed[i] = scrub_block(zone, batch.page[i], batch.order[i]);
+			batch.fate[i] = scrub_block(zone, batch.page[i], batch.order[i]);
 		put_batch_back(zone, &batch);
 	}
 	up_read(&scrub_gate);
@@ -362,13 +334,28 @@ free_mask:
 	return ret;
 }
 
-static void scrub_set(bool *flag, bool value)
+/**
+ * prezero_scrub_halt - keep everybody from scrubbing for a moment
+ *
+ * May sleep. When it returns no block is isolated; end with prezero_scrub_go_on().
+ */
+void prezero_scrub_halt(void)
 {
 	atomic_inc(&scrub_waiters);
 	down_write(&scrub_gate);
 	atomic_dec(&scrub_waiters);
-	*flag = value;
+}
+
+void prezero_scrub_go_on(void)
+{
 	up_write(&scrub_gate);
+}
+
+static void scrub_set(bool *flag, bool value)
+{
+	prezero_scrub_halt();
+	*flag = value;
+	prezero_scrub_go_on();
 }
 
 /**

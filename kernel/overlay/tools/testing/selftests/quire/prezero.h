@@ -145,6 +145,7 @@ static inline bool fresh_start(void)
 	       !put(SYSCTL "scrub_stop", "50") && !put(SYSCTL "scrub_load", "1") &&
 	       !put(FOLDER "scrub_order_min", "9") && !put(FOLDER "rate_mb_per_second", "0") &&
 	       !put(FOLDER "sleep_milliseconds", "10") && !put(FOLDER "verify", "1") &&
+	       !put(FOLDER "engine", "cpu") &&
 	       !put(FOLDER "enabled", "1");
 }
 
