@@ -62,6 +62,9 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
 bool __quire_prezero_has_huge(struct zone *zone);
 bool __quire_prezero_has(struct zone *zone);
+bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
+bool __quire_prezero_isolates(struct zone *zone);
+gfp_t __quire_prezero_gfp(int nid, unsigned int order);
 
 static inline bool quire_prezero_marks(void)
 {
@@ -192,24 +195,37 @@ static inline bool quire_prezero_has(struct zone *zone)
 
 /**
  * quire_prezero_candidate - a zeroed block of a buddy list
- * @area: the free area of its order
+ * @zone: which
+ * @order: of the block
  * @mt: the list
  *
  * Under zone->lock. Zeroed blocks are put at the tail, but compaction turns
  * lists over, so both ends are looked at. NULL if neither is zeroed.
  */
-static inline struct page *quire_prezero_candidate(struct free_area *area, int mt)
+static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
 {
-	struct list_head *list = &area->free_list[mt];
+	struct list_head *list = &zone->free_area[order].free_list[mt];
 	struct page *page;
 
-	if (list_empty(list))
+	if (!__quire_prezero_has_order(zone, order) || list_empty(list))
 		return NULL;
 	page = list_last_entry(list, struct page, buddy_list);
 	if (PageZeroed(page))
 		return page;
 	page = list_first_entry(list, struct page, buddy_list);
 	return PageZeroed(page) ? page : NULL;
+}
+
+/**
+ * quire_prezero_isolates - do isolated blocks come back as they are
+ * @zone: which
+ *
+ * Under zone->lock. Other users of __isolate_free_page() are to use the memory,
+ * for something movable, so that it changes the type of whole pageblocks.
+ */
+static inline bool quire_prezero_isolates(struct zone *zone)
+{
+	return quire_prezero_marks() && __quire_prezero_isolates(zone);
 }
 
 /**
@@ -226,14 +242,18 @@ static inline bool quire_prezero_take(struct page *page, unsigned int order, boo
 }
 
 /**
- * quire_prezero_gfp - what a fault that needs a large zeroed folio adds to gfp
+ * quire_prezero_gfp - what a request that needs a zeroed folio adds to gfp
+ * @order: of the folio; of a huge page where it may be one
  *
- * Ask once and keep the answer: the key may change at any time, and
- * quire_prezero_cleared() tells from the flags whether to clear the folio.
+ * __GFP_ZERO while the node has such blocks, else 0: nobody is to pay for a clear
+ * before it is sure that the folio will be used. Ask once and keep the answer: it
+ * may be another a moment later, and quire_prezero_cleared() tells from the flags
+ * whether to clear the folio.
  */
-static inline gfp_t quire_prezero_gfp(void)
+static inline gfp_t quire_prezero_gfp(unsigned int order)
 {
-	return static_branch_unlikely(&quire_prezero_key) ? __GFP_ZERO : 0;
+	return static_branch_unlikely(&quire_prezero_key) ?
+	       __quire_prezero_gfp(numa_mem_id(), order) : 0;
 }
 
 /**
@@ -243,6 +263,57 @@ static inline gfp_t quire_prezero_gfp(void)
 static inline bool quire_prezero_cleared(gfp_t gfp)
 {
 	return gfp & __GFP_ZERO;
+}
+
+/*
+ * hugetlb's folios are zeroed for their user and not for the pool, so one that
+ * came zeroed from the page allocator carries a flag of its own beside hugetlb's
+ * in folio->private: set when the folio is new, and cleared by the first that
+ * wants it zeroed, or when it is freed, whatever was done with it.
+ */
+#define QUIRE_HPG_ZEROED	31
+
+/**
+ * quire_prezero_hugetlb_gfp - quire_prezero_gfp() for a new folio of hugetlb
+ * @nid: the node
+ * @order: of the folio
+ */
+static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
+{
+	return static_branch_unlikely(&quire_prezero_key) ? __quire_prezero_gfp(nid, order) : 0;
+}
+
+/**
+ * quire_prezero_hugetlb_new - remember that a new folio is zero
+ * @folio: which, owned by the caller alone
+ * @gfp: flags that it was allocated with
+ */
+static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
+{
+	if (gfp & __GFP_ZERO)
+		__set_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private);
+}
+
+/**
+ * quire_prezero_hugetlb_take - is a folio that was just allocated zero
+ * @folio: which; nobody has written to it since it was allocated
+ *
+ * The answer is true once at most.
+ */
+static inline bool quire_prezero_hugetlb_take(struct folio *folio)
+{
+	return test_and_clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private);
+}
+
+/**
+ * quire_prezero_hugetlb_freed - a folio that was used goes back to the pool
+ * @folio: which
+ *
+ * Whether the feature is on or off: the flag must never outlive a use.
+ */
+static inline void quire_prezero_hugetlb_freed(struct folio *folio)
+{
+	clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private);
 }
 
 #else /* !CONFIG_QUIRE_PREZERO */
@@ -288,9 +359,14 @@ static inline bool quire_prezero_has(struct zone *zone)
 	return false;
 }
 
-static inline struct page *quire_prezero_candidate(struct free_area *area, int mt)
+static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
 {
 	return NULL;
+}
+
+static inline bool quire_prezero_isolates(struct zone *zone)
+{
+	return false;
 }
 
 static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)
@@ -298,7 +374,7 @@ static inline bool quire_prezero_take(struct page *page, unsigned int order, boo
 	return false;
 }
 
-static inline gfp_t quire_prezero_gfp(void)
+static inline gfp_t quire_prezero_gfp(unsigned int order)
 {
 	return 0;
 }
@@ -306,6 +382,24 @@ static inline gfp_t quire_prezero_gfp(void)
 static inline bool quire_prezero_cleared(gfp_t gfp)
 {
 	return false;
+}
+
+static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
+{
+	return 0;
+}
+
+static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
+{
+}
+
+static inline bool quire_prezero_hugetlb_take(struct folio *folio)
+{
+	return false;
+}
+
+static inline void quire_prezero_hugetlb_freed(struct folio *folio)
+{
 }
 
 #endif /* CONFIG_QUIRE_PREZERO */

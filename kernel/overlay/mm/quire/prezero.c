@@ -16,7 +16,9 @@
  * stripped and every allocation that took a page before that has finished.
  *
  * Undo: a mark is only a hint, so a drain clears all of them and touches no
- * page's contents.
+ * page's contents. While a zone is stripped it is closed: nothing in it gets a
+ * mark. Else an allocation that splits a marked block could put marked halves
+ * on lists that have been stripped already.
  *
  * Accounting: a page whose mark is removed is lost, until it is marked again or
  * handed out. So lost_pages needs no hook where marks get lost: what compaction,
@@ -24,6 +26,7 @@
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
+#include <linux/hugetlb.h>
 #include <linux/kasan.h>
 #include <linux/quire_prezero.h>
 #include <linux/rcupdate.h>
@@ -32,7 +35,12 @@
 #include "../internal.h"
 #include "prezero.h"
 
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_prezero.h>
+
+/* Blocks that are stripped in one hold of zone->lock, and tries before the last. */
 #define STRIP_BATCH	1024
+#define STRIP_TRIES	3
 
 DEFINE_STATIC_KEY_FALSE(quire_prezero_key);
 DEFINE_STATIC_KEY_FALSE(quire_prezero_marks_key);
@@ -42,11 +50,6 @@ DEFINE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
 unsigned int prezero_verify __read_mostly;
 
 static struct prezero_zone *prezero_zones __ro_after_init;
-
-static inline void count(enum prezero_counter counter, long delta)
-{
-	this_cpu_add(prezero_counts[counter], delta);
-}
 
 /**
  * prezero_zone - what a zone holds
@@ -66,35 +69,37 @@ static void account(struct page *page, unsigned int order, int sign)
 
 	lockdep_assert_held(&zone->lock);
 	z->pages += sign * (1L << order);
-	if (order >= pageblock_order)
-		z->huge += sign;
-	count(PREZERO_ZEROED_PAGES, sign * (1L << order));
+	z->blocks[order] += sign;
+	prezero_count(PREZERO_ZEROED_PAGES, sign * (1L << order));
 }
 
-static void mark(struct page *page, unsigned int order, int mt)
+/* Returns false, and does nothing, in a closed zone. */
+static bool mark(struct page *page, unsigned int order, int mt)
 {
+	struct zone *zone = page_zone(page);
+
+	if (prezero_zone(zone)->closed)
+		return false;
 	__SetPageZeroed(page);
-	list_move_tail(&page->buddy_list,
-		       &page_zone(page)->free_area[order].free_list[mt]);
+	list_move_tail(&page->buddy_list, &zone->free_area[order].free_list[mt]);
 	account(page, order, 1);
+	return true;
 }
 
 void __quire_prezero_unmark(struct page *page, unsigned int order)
 {
 	__ClearPageZeroed(page);
 	account(page, order, -1);
-	count(PREZERO_LOST_PAGES, 1L << order);
+	prezero_count(PREZERO_LOST_PAGES, 1L << order);
 }
 
 void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
 			   unsigned int own_order, bool own, bool zeroed)
 {
-	if (zeroed) {
-		mark(page, order, mt);
-		count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
-	} else if (own) {
-		count(PREZERO_LOST_PAGES, 1L << own_order);
-	}
+	if (zeroed && mark(page, order, mt))
+		prezero_count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
+	else if (own)
+		prezero_count(PREZERO_LOST_PAGES, 1L << own_order);
 }
 
 void __quire_prezero_split(struct page *page, unsigned int low,
@@ -102,16 +107,19 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 {
 	unsigned int order;
 
+	/* A mark on the allocated part could get on a pcp list. */
+	if (prezero_zone(page_zone(page))->closed)
+		return;
 	for (order = low; order < high; order++) {
 		struct page *rest = page + (1UL << order);
 
 		if (WARN_ON_ONCE(!PageBuddy(rest)))
 			continue;
 		mark(rest, order, mt);
-		count(PREZERO_LOST_PAGES, -(1L << order));
+		prezero_count(PREZERO_LOST_PAGES, -(1L << order));
 	}
 	__SetPageZeroed(page);
-	count(PREZERO_LOST_PAGES, -(1L << low));
+	prezero_count(PREZERO_LOST_PAGES, -(1L << low));
 }
 
 /**
@@ -123,8 +131,10 @@ void __quire_prezero_split(struct page *page, unsigned int low,
  */
 void prezero_mark(struct page *page, unsigned int order)
 {
-	mark(page, order, get_pageblock_migratetype(page));
-	count(PREZERO_SCRUBBED_PAGES, 1L << order);
+	if (!mark(page, order, get_pageblock_migratetype(page)))
+		return;
+	prezero_count(PREZERO_SCRUBBED_PAGES, 1L << order);
+	trace_prezero_scrubbed(page, order);
 }
 
 bool __quire_prezero_has(struct zone *zone)
@@ -134,7 +144,23 @@ bool __quire_prezero_has(struct zone *zone)
 
 bool __quire_prezero_has_huge(struct zone *zone)
 {
-	return READ_ONCE(prezero_zone(zone)->huge);
+	struct prezero_zone *z = prezero_zone(zone);
+	unsigned int order;
+
+	for (order = pageblock_order; order <= MAX_PAGE_ORDER; order++)
+		if (READ_ONCE(z->blocks[order]))
+			return true;
+	return false;
+}
+
+bool __quire_prezero_has_order(struct zone *zone, unsigned int order)
+{
+	return prezero_zone(zone)->blocks[order];
+}
+
+bool __quire_prezero_isolates(struct zone *zone)
+{
+	return prezero_zone(zone)->isolates;
 }
 
 /**
@@ -162,16 +188,34 @@ static unsigned int class_of(unsigned int order)
 	return !order ? 0 : order < pageblock_order ? 1 : 2;
 }
 
+gfp_t __quire_prezero_gfp(int nid, unsigned int order)
+{
+	int i;
+
+	for (i = 0; i < MAX_NR_ZONES; i++) {
+		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
+
+		if (order < pageblock_order ? READ_ONCE(prezero_zone(zone)->pages) :
+					      __quire_prezero_has_huge(zone))
+			return __GFP_ZERO;
+	}
+	prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+	return 0;
+}
+
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
 	if (!PageZeroed(page)) {
-		if (init)
-			count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+		if (init) {
+			prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+			trace_prezero_miss(page, order);
+		}
 		return false;
 	}
 	__ClearPageZeroed(page);
 	if (!init) {
-		count(PREZERO_WASTED_PAGES, 1L << order);
+		prezero_count(PREZERO_WASTED_PAGES, 1L << order);
+		trace_prezero_wasted(page, order);
 		return false;
 	}
 	if (READ_ONCE(prezero_verify) &&
@@ -180,77 +224,121 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 			   page_to_pfn(page), order);
 		return false;
 	}
-	count(PREZERO_HIT_ORDER0 + class_of(order), 1);
+	prezero_count(PREZERO_HIT_ORDER0 + class_of(order), 1);
+	trace_prezero_hit(page, order);
 	return true;
 }
 
-/* Returns true where it stopped to let others have the lock. */
-static bool strip_list(struct zone *zone, unsigned int order, int mt)
+/* Under zone->lock. Returns how many blocks it stripped, @limit at most. */
+static unsigned int strip_list(struct zone *zone, unsigned int order, int mt, unsigned int limit)
 {
 	struct prezero_zone *z = prezero_zone(zone);
 	unsigned int stripped = 0;
 	struct page *page;
-	unsigned long flags;
-	bool more = false;
 
-	spin_lock_irqsave(&zone->lock, flags);
 	list_for_each_entry_reverse(page, &zone->free_area[order].free_list[mt], buddy_list) {
-		if (!z->pages)
+		if (stripped == limit || !z->blocks[order])
 			break;
 		if (!PageZeroed(page))
 			continue;
 		__quire_prezero_unmark(page, order);
-		more = ++stripped == STRIP_BATCH;
-		if (more)
-			break;
+		stripped++;
 	}
-	spin_unlock_irqrestore(&zone->lock, flags);
-	return more;
+	return stripped;
 }
 
-/*
- * With the pcp lists out of use a page that leaves a buddy list is handed out
- * at once, so that marks can be neither overlooked nor brought back.
- */
-static void strip_zone(struct zone *zone)
+static void strip_lists(struct zone *zone)
+{
+	unsigned int order, mt, stripped;
+
+	for_each_migratetype_order(order, mt)
+		do {
+			spin_lock_irq(&zone->lock);
+			stripped = strip_list(zone, order, mt, STRIP_BATCH);
+			spin_unlock_irq(&zone->lock);
+			cond_resched_tasks_rcu_qs();
+		} while (stripped == STRIP_BATCH);
+}
+
+/* Long with interrupts off, but nothing can move. */
+static void strip_lists_at_once(struct zone *zone)
 {
 	unsigned int order, mt;
 
-	zone_pcp_disable(zone);
+	spin_lock_irq(&zone->lock);
 	for_each_migratetype_order(order, mt)
-		while (strip_list(zone, order, mt))
-			cond_resched();
+		strip_list(zone, order, mt, UINT_MAX);
+	spin_unlock_irq(&zone->lock);
+}
+
+/* Returns how many pages are marked. */
+static unsigned long change_closed(struct zone *zone, int delta)
+{
+	struct prezero_zone *z = prezero_zone(zone);
+	unsigned long pages;
+
+	spin_lock_irq(&zone->lock);
+	z->closed += delta;
+	pages = z->pages;
+	spin_unlock_irq(&zone->lock);
+	return pages;
+}
+
+/*
+ * Marks only get fewer in a closed zone, but blocks move from one migrate type's
+ * list to another's, so a walk that lets the lock go may miss some. Once the
+ * buddy lists have none, none can get on a pcp list, and those that were there
+ * lose their marks in being drained. Returns how many pages stay marked.
+ */
+static unsigned long strip_zone(struct zone *zone)
+{
+	unsigned long left = change_closed(zone, 1);
+	unsigned int tries;
+
+	for (tries = 0; left && tries < STRIP_TRIES; tries++) {
+		strip_lists(zone);
+		left = change_closed(zone, 0);
+	}
+	if (left)
+		strip_lists_at_once(zone);
+	zone_pcp_disable(zone);
 	zone_pcp_enable(zone);
+	return change_closed(zone, -1);
 }
 
 /**
  * prezero_strip - remove all marks
  *
  * May sleep. Nothing may scrub meanwhile. An allocation that took its page
- * before may still have to consume the mark when this returns.
+ * before may still have to consume the mark when this returns. Returns 0, or
+ * -EBUSY after a warning where pages are counted that have no mark.
  */
-void prezero_strip(void)
+int prezero_strip(void)
 {
+	unsigned long left;
 	struct zone *zone;
+	int ret = 0;
 
-	for_each_populated_zone(zone)
-		strip_zone(zone);
+	for_each_populated_zone(zone) {
+		left = strip_zone(zone);
+		if (!left)
+			continue;
+		quire_warn(&prezero_feature, "%lu pages of zone %s stay marked\n",
+			   left, zone->name);
+		ret = -EBUSY;
+	}
+	return ret;
 }
 
 static int prezero_drain(void)
 {
-	struct zone *zone;
+	int ret;
 
 	if (!static_key_enabled(&quire_prezero_marks_key))
 		return 0;
-	prezero_strip();
-	for_each_populated_zone(zone) {
-		if (READ_ONCE(prezero_zone(zone)->pages)) {
-			quire_warn(&prezero_feature, "%lu pages of zone %s stay marked\n",
-				   prezero_zone(zone)->pages, zone->name);
-			return -EBUSY;
-		}
-	}
+	ret = prezero_strip();
+	if (ret)
+		return ret;
 	/*
 	 * From a free list to post_alloc_hook() nobody sleeps, but a task may
 	 * be preempted or interrupted there.
@@ -298,18 +386,57 @@ static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr
 	return ret ? ret : len;
 }
 
+/* Marked blocks of each order, from order 0 on, as in /proc/buddyinfo. */
+static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	unsigned int order;
+	struct zone *zone;
+	ssize_t len = 0;
+
+	for (order = 0; order < NR_PAGE_ORDERS; order++) {
+		unsigned long blocks = 0;
+
+		for_each_populated_zone(zone)
+			blocks += READ_ONCE(prezero_zone(zone)->blocks[order]);
+		len += sysfs_emit_at(buf, len, "%lu%c", blocks,
+				     order < MAX_PAGE_ORDER ? ' ' : '\n');
+	}
+	return len;
+}
+
+static ssize_t engine_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", prezero_engine_name());
+}
+
+static ssize_t engine_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t len)
+{
+	int ret = prezero_engine_choose(buf);
+
+	return ret ? ret : len;
+}
+
 QUIRE_ATTR_WO(scrub_now);
+QUIRE_ATTR_RO(zeroed_blocks);
+QUIRE_ATTR_RW(engine);
 QUIRE_UINT_KNOB(scrub_order_min, scrub_order_min, 0, MAX_PAGE_ORDER);
 QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
 QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
 QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
+QUIRE_UINT_KNOB(engine_timeout_milliseconds, prezero_engine_timeout_ms, 1, 600000);
+QUIRE_UINT_KNOB(trust_engine_stop, prezero_trust_stop, 0, 1);
 
 static const struct attribute * const prezero_knobs[] = {
 	&scrub_now_knob.attr,
+	&zeroed_blocks_knob.attr,
 	&scrub_order_min_knob.attr.attr,
 	&rate_mb_per_second_knob.attr.attr,
 	&sleep_milliseconds_knob.attr.attr,
 	&verify_knob.attr.attr,
+	&engine_knob.attr,
+	&engine_timeout_milliseconds_knob.attr.attr,
+	&trust_engine_stop_knob.attr.attr,
 	NULL
 };
 
@@ -324,6 +451,12 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_MISS_HUGE] = "miss_huge",
 	[PREZERO_WASTED_PAGES] = "wasted_pages",
 	[PREZERO_LOST_PAGES] = "lost_pages",
+	[PREZERO_SKIPPED_BUSY] = "skipped_busy",
+	[PREZERO_SKIPPED_LOW] = "skipped_low_memory",
+	[PREZERO_ENGINE_PAGES] = "engine_pages",
+	[PREZERO_ENGINE_FAILURES] = "engine_failures",
+	[PREZERO_ENGINE_DROPS] = "engine_drops",
+	[PREZERO_QUARANTINED_PAGES] = "quarantined_pages",
 	[PREZERO_NR_COUNTERS] = NULL,
 };
 
@@ -342,6 +475,7 @@ static int __init prezero_init(void)
 {
 	int ret;
 
+	BUILD_BUG_ON(__NR_HPAGEFLAGS > QUIRE_HPG_ZEROED);
 	prezero_zones = kcalloc(nr_node_ids * MAX_NR_ZONES, sizeof(*prezero_zones), GFP_KERNEL);
 	if (!prezero_zones)
 		return -ENOMEM;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the files of prezero share: prezero.c keeps the marks, prezero_scrub.c
- * makes them, prezero_check.c proves them, prezero_test.c tests the arithmetic.
+ * makes them, prezero_engine.c and prezero_dma.c zero the memory for that,
+ * prezero_check.c proves the marks, prezero_test.c tests what needs no guest.
  */
 #ifndef _MM_QUIRE_PREZERO_H
 #define _MM_QUIRE_PREZERO_H
 
-#include <linux/minmax.h>
 #include <linux/mmzone.h>
+#include <linux/percpu.h>
 
+#include "prezero_math.h"
 #include "quire.h"
 
 /* Indices into prezero_counts; the order of prezero_counter_names. */
@@ -23,21 +25,36 @@ enum prezero_counter {
 	PREZERO_MISS_HUGE,
 	PREZERO_WASTED_PAGES,
 	PREZERO_LOST_PAGES,
+	PREZERO_SKIPPED_BUSY,
+	PREZERO_SKIPPED_LOW,
+	PREZERO_ENGINE_PAGES,
+	PREZERO_ENGINE_FAILURES,
+	PREZERO_ENGINE_DROPS,
+	PREZERO_QUARANTINED_PAGES,
 	PREZERO_NR_COUNTERS,
 };
 
 DECLARE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
 
+static inline void prezero_count(enum prezero_counter counter, long delta)
+{
+	this_cpu_add(prezero_counts[counter], delta);
+}
+
 /**
  * struct prezero_zone - what a zone holds
  * @pages: pages in marked blocks of its buddy lists
- * @huge: marked blocks of at least pageblock_order among them
+ * @blocks: marked blocks by order
+ * @closed: by how many the zone is being stripped; nothing gets a mark then
+ * @isolates: the holder of zone->lock isolates blocks that come back as they are
  *
  * Under zone->lock; read without it where a stale value only costs time.
  */
 struct prezero_zone {
 	unsigned long pages;
-	unsigned long huge;
+	unsigned long blocks[NR_PAGE_ORDERS];
+	unsigned int closed;
+	bool isolates;
 };
 
 extern struct quire_feature prezero_feature;
@@ -46,7 +63,7 @@ extern unsigned int prezero_verify;
 /* prezero.c */
 struct prezero_zone *prezero_zone(struct zone *zone);
 void prezero_mark(struct page *page, unsigned int order);
-void prezero_strip(void);
+int prezero_strip(void);
 bool prezero_is_zero(const void *start, size_t len);
 
 /* prezero_scrub.c */
@@ -57,50 +74,43 @@ extern unsigned int scrub_sleep_ms;
 int prezero_scrub_start(void);
 void prezero_scrub_stop(void);
 int prezero_scrub_now(void);
+void prezero_scrub_halt(void);
+void prezero_scrub_go_on(void);
+void prezero_pm_event(unsigned long event);
 int prezero_scrub_init(void);
 
 /**
- * prezero_share - pages that are @permil thousandths of a zone
- * @managed: pages of the zone
- * @permil: 0 to 1000
+ * struct quire_zero_engine - what zeroes free memory
+ * @name: as in the knob
+ * @transfer: bytes of one transfer at most, a power of two; known after @start
+ * @start: get ready; may sleep; 0 or -errno, then it is not used. May be NULL.
+ * @stop: no longer used; nothing of it is under way. May be NULL.
+ * @zero: zero a block and return when that is done; may sleep; may be called by
+ *	several tasks at once. 0: the block is zero. -EINPROGRESS: the engine
+ *	may write to the block at any time from now on, for ever. Other errors:
+ *	the block may hold anything, but the engine has let go of it.
+ *
+ * An engine is not trusted: see prezero_engine.c.
  */
-static inline unsigned long prezero_share(unsigned long managed, unsigned int permil)
-{
-	return managed / 1000 * permil + managed % 1000 * permil / 1000;
-}
+struct quire_zero_engine {
+	const char *name;
+	size_t transfer;
+	int (*start)(struct quire_zero_engine *engine);
+	void (*stop)(struct quire_zero_engine *engine);
+	int (*zero)(struct quire_zero_engine *engine, struct page *page, unsigned int order);
+};
 
-/**
- * prezero_active - is a zone to be scrubbed; the hysteresis of scrub_start/stop
- * @active: was it so far
- * @zeroed: its zeroed pages
- * @managed: its pages
- * @start: permil below which scrubbing starts
- * @stop: permil at which it ends; less than @start counts as @start
- */
-static inline bool prezero_active(bool active, unsigned long zeroed,
-				  unsigned long managed, unsigned int start,
-				  unsigned int stop)
-{
-	if (active)
-		return zeroed < prezero_share(managed, max(start, stop));
-	return zeroed < prezero_share(managed, start);
-}
+/* prezero_engine.c */
+extern unsigned int prezero_engine_timeout_ms;
+extern struct quire_zero_engine prezero_cpu_engine;
 
-/**
- * prezero_pause_ms - how long to rest after a batch to keep to a rate
- * @pages: pages of the batch
- * @rate: MB per second; 0 is no limit
- * @spent: milliseconds that the batch took
- */
-static inline unsigned int prezero_pause_ms(unsigned long pages, unsigned int rate,
-					    unsigned int spent)
-{
-	unsigned long due;
+bool prezero_zero(struct page *page, unsigned int order);
+int prezero_engine_try(struct quire_zero_engine *engine, struct page *page, unsigned int order);
+const char *prezero_engine_name(void);
+int prezero_engine_choose(const char *name);
 
-	if (!rate)
-		return 0;
-	due = (pages << PAGE_SHIFT) / 1024 * 1000 / 1024 / rate;
-	return due > spent ? due - spent : 0;
-}
+/* prezero_dma.c */
+extern unsigned int prezero_trust_stop;
+extern struct quire_zero_engine prezero_dma_engine;
 
 #endif /* _MM_QUIRE_PREZERO_H */

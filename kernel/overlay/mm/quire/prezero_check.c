@@ -5,11 +5,15 @@
  * many pages the count is wrong; the last two must be none. Each block is
  * checked under its zone's lock, so that nobody can take it meanwhile; between
  * blocks the lock is free.
+ *
+ * prezero_hibernate, beside it: 1 is what comes before hibernation, 0 what comes
+ * after, for kernels and machines that cannot hibernate.
  */
 #include <linux/debugfs.h>
 #include <linux/memory_hotplug.h>
 #include <linux/quire_prezero.h>
 #include <linux/seq_file.h>
+#include <linux/suspend.h>
 
 #include "../internal.h"
 #include "prezero.h"
@@ -91,9 +95,20 @@ static int prezero_check_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(prezero_check);
 
+static int prezero_hibernate_set(void *data, u64 value)
+{
+	if (value > 1)
+		return -EINVAL;
+	prezero_pm_event(value ? PM_HIBERNATION_PREPARE : PM_POST_HIBERNATION);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(prezero_hibernate_fops, NULL, prezero_hibernate_set, "%llu\n");
+
 static int __init prezero_check_init(void)
 {
 	debugfs_create_file("prezero_check", 0400, quire_debugfs(), NULL, &prezero_check_fops);
+	debugfs_create_file_unsafe("prezero_hibernate", 0200, quire_debugfs(), NULL,
+				   &prezero_hibernate_fops);
 	return 0;
 }
 late_initcall(prezero_check_init);

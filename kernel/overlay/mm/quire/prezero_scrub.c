@@ -11,8 +11,13 @@
  * scrub_suspended; so when it has been changed no batch is under way. It is
  * taken before zone->lock and never inside an allocation.
  *
- * Memory: a batch is up to 8 MB that nobody else can allocate for a moment. It
- * is only taken while the zone stays above its low watermark without it.
+ * Memory: a batch is up to 4 MB that nobody else can allocate for a moment. It
+ * is only taken while the zone stays above its low watermark without it, and
+ * without the free pages that are reserved for CMA. What is not zeroed yet goes
+ * back when the zone falls below it, or when somebody waits for scrub_gate.
+ *
+ * Progress: a pass over a zone ends after as many pages as the zone has, however
+ * fast others use the pool up, so that other zones have their turn.
  *
  * Hibernation: after a resume struct pages are those of the image, but free
  * memory holds what the boot kernel left there. So the marks are stripped, and
@@ -40,15 +45,19 @@
 #include "prezero.h"
 
 #define BATCH_BLOCKS	64
-#define BATCH_PAGES	(2UL << MAX_PAGE_ORDER)
-#define SCAN_LIMIT	1024
-#define CHUNK		SZ_64K
+#define BATCH_PAGES	(1UL << MAX_PAGE_ORDER)
+#define SCAN_LIMIT	256
 
+enum scrub_fate { SCRUB_ZEROED, SCRUB_LEFT, SCRUB_LOST };
+
+/* @skipped: pages that were looked at in vain, on lists that were left half-way. */
 struct scrub_batch {
 	struct page *page[BATCH_BLOCKS];
 	u8 order[BATCH_BLOCKS];
+	enum scrub_fate fate[BATCH_BLOCKS];
 	unsigned int blocks;
 	unsigned long pages;
+	unsigned long skipped;
 };
 
 unsigned int scrub_order_min = 9;
@@ -63,6 +72,7 @@ static unsigned int scrub_load = 1;
 static DECLARE_RWSEM(scrub_gate);
 static bool scrub_running;
 static bool scrub_suspended;
+static atomic_t scrub_waiters;
 
 /* By node; changed by start and stop only, which are serialised. */
 static struct task_struct **kscrubd __ro_after_init;
@@ -71,40 +81,9 @@ static DECLARE_WAIT_QUEUE_HEAD(kscrubd_wait);
 /* Movable memory first: it is what faults want, and it stays in one piece. */
 static const u8 scrub_types[] = { MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_UNMOVABLE };
 
-/* Not worth a place in the caches: who will read it is not known yet. */
-static void clear_uncached(void *start, size_t len)
-{
-	unsigned long addr = (unsigned long)start, end = addr + len;
-
-	for (; addr < end; addr += 64)
-		asm volatile("movnti %1, (%0)\n\t"
-			     "movnti %1, 8(%0)\n\t"
-			     "movnti %1, 16(%0)\n\t"
-			     "movnti %1, 24(%0)\n\t"
-			     "movnti %1, 32(%0)\n\t"
-			     "movnti %1, 40(%0)\n\t"
-			     "movnti %1, 48(%0)\n\t"
-			     "movnti %1, 56(%0)"
-			     : : "r" (addr), "r" (0UL) : "memory");
-}
-
-static void clear_block(struct page *page, unsigned int order)
-{
-	void *start = page_address(page);
-	size_t len = PAGE_SIZE << order, done;
-
-	for (done = 0; done < len; done += CHUNK) {
-		clear_uncached(start + done, min_t(size_t, CHUNK, len - done));
-		cond_resched();
-	}
-}
-
 /*
  * Zeroed blocks are at the tail, so the head is where dirty ones are. Returns
  * false when the batch is full or the zone has nothing to spare.
- *
- * __isolate_free_page() may move other free blocks of the page's pageblock to
- * another list. All these are of a smaller order, so @next stays valid.
  */
 static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 			 struct scrub_batch *batch)
@@ -115,7 +94,9 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 
 	list_for_each_entry_safe(page, next, list, buddy_list) {
 		if (++scanned > SCAN_LIMIT) {
+			/* Moves the list's head alone; the next batch looks from here on. */
 			list_rotate_to_front(&page->buddy_list, list);
+			batch->skipped += SCAN_LIMIT;
 			return true;
 		}
 		if (PageZeroed(page) || PageReported(page))
@@ -135,38 +116,101 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 static void isolate_batch(struct zone *zone, struct scrub_batch *batch)
 {
 	int order, order_min = READ_ONCE(scrub_order_min);
+	struct prezero_zone *z = prezero_zone(zone);
 	unsigned int i;
 
 	spin_lock_irq(&zone->lock);
-	if (!zone_watermark_ok(zone, 0, low_wmark_pages(zone) + BATCH_PAGES, 0, ALLOC_CMA))
+	if (!zone_watermark_ok(zone, 0, low_wmark_pages(zone) + BATCH_PAGES, 0, 0)) {
+		prezero_count(PREZERO_SKIPPED_LOW, 1);
 		goto unlock;
+	}
+	z->isolates = true;
 	for (i = 0; i < ARRAY_SIZE(scrub_types); i++)
 		for (order = MAX_PAGE_ORDER; order >= order_min; order--)
 			if (!isolate_from(zone, order, scrub_types[i], batch))
-				goto unlock;
+				goto isolated;
+isolated:
+	z->isolates = false;
 unlock:
 	spin_unlock_irq(&zone->lock);
+}
+
+static void put_part_back(struct page *page, unsigned int order, bool zeroed)
+{
+	__putback_isolated_page(page, order, get_pageblock_migratetype(page));
+	/* One that merged meanwhile is not marked. */
+	if (zeroed && PageBuddy(page) && buddy_order(page) == order)
+		prezero_mark(page, order);
+}
+
+/*
+ * Memory that failed while it was isolated was on no list that it could have been
+ * taken from: it stays out, as if in use, and the block's other pages go back.
+ */
+static bool put_back_without_failed(struct page *page, unsigned int order)
+{
+	unsigned long i, nr = 1UL << order;
+
+	for (i = 0; i < nr && !PageHWPoison(page + i); i++)
+		;
+	if (i == nr)
+		return false;
+	for (i = 0; i < nr; i++)
+		if (PageHWPoison(page + i))
+			set_page_refcounted(page + i);
+		else
+			put_part_back(page + i, 0, false);
+	return true;
+}
+
+/*
+ * Each pageblock goes back to the list of its own type, which may have changed
+ * for one half of a large block.
+ */
+static void put_back(struct page *page, unsigned int order, bool zeroed)
+{
+	unsigned int unit = min_t(unsigned int, order, pageblock_order);
+	struct page *end = page + (1UL << order), *part;
+	int mt = get_pageblock_migratetype(page);
+	bool whole = true;
+
+	if (IS_ENABLED(CONFIG_MEMORY_FAILURE) && put_back_without_failed(page, order))
+		return;
+	for (part = page; part < end; part += 1UL << unit)
+		whole &= get_pageblock_migratetype(part) == mt;
+	if (whole)
+		unit = order;
+	for (part = page; part < end; part += 1UL << unit)
+		put_part_back(part, unit, zeroed);
 }
 
 static void put_batch_back(struct zone *zone, struct scrub_batch *batch)
 {
 	unsigned int i;
 
-	/* The stores above are weakly ordered. */
-	wmb();
 	spin_lock_irq(&zone->lock);
-	for (i = 0; i < batch->blocks; i++) {
-		struct page *page = batch->page[i];
-		unsigned int order = batch->order[i];
-
-		__putback_isolated_page(page, order, get_pageblock_migratetype(page));
-		if (PageBuddy(page) && buddy_order(page) == order)
-			prezero_mark(page, order);
-	}
+	for (i = 0; i < batch->blocks; i++)
+		if (batch->fate[i] != SCRUB_LOST)
+			put_back(batch->page[i], batch->order[i],
+				 batch->fate[i] == SCRUB_ZEROED);
 	spin_unlock_irq(&zone->lock);
 }
 
-/* Returns the number of pages that were scrubbed; 0 if there is nothing to do. */
+/* Does somebody need the memory, or wait for the gate? */
+static bool in_the_way(struct zone *zone)
+{
+	return atomic_read(&scrub_waiters) ||
+	       !zone_watermark_ok(zone, 0, low_wmark_pages(zone), 0, 0);
+}
+
+static enum scrub_fate scrub_block(struct zone *zone, struct page *page, unsigned int order)
+{
+	if (in_the_way(zone))
+		return SCRUB_LEFT;
+	return prezero_zero(page, order) ? SCRUB_LOST : SCRUB_ZEROED;
+}
+
+/* Returns how many pages were looked after; 0 if there is nothing to do. */
 static unsigned long scrub_one_batch(struct zone *zone)
 {
 	struct scrub_batch batch;
@@ -174,16 +218,17 @@ static unsigned long scrub_one_batch(struct zone *zone)
 
 	batch.blocks = 0;
 	batch.pages = 0;
+	batch.skipped = 0;
 	down_read(&scrub_gate);
 	if (scrub_running && !scrub_suspended)
 		isolate_batch(zone, &batch);
 	if (batch.blocks) {
 		for (i = 0; i < batch.blocks; i++)
-			clear_block(batch.page[i], batch.order[i]);
+			batch.fate[i] = scrub_block(zone, batch.page[i], batch.order[i]);
 		put_batch_back(zone, &batch);
 	}
 	up_read(&scrub_gate);
-	return batch.pages;
+	return batch.pages + batch.skipped;
 }
 
 static bool zone_active(struct zone *zone, bool active)
@@ -193,7 +238,7 @@ static bool zone_active(struct zone *zone, bool active)
 			      READ_ONCE(scrub_stop));
 }
 
-/* Are there more runnable tasks than scrub_load per CPU, kscrubd not counted? */
+/* Are there more runnable tasks than scrub_load per CPU, this one counted? */
 static bool machine_busy(void)
 {
 	unsigned int load = READ_ONCE(scrub_load);
@@ -211,23 +256,28 @@ static bool scrub_pause(unsigned long pages, unsigned long began)
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(pause));
 	try_to_freeze();
-	cond_resched();
-	return kthread_should_stop() || machine_busy();
+	cond_resched_tasks_rcu_qs();
+	return kthread_should_stop();
 }
 
 /* Returns whether there is more to do when the machine has time again. */
 static bool scrub_zone(struct zone *zone, bool active)
 {
-	active = zone_active(zone, active);
-	while (active && !machine_busy()) {
-		unsigned long began = jiffies;
-		unsigned long pages = scrub_one_batch(zone);
+	unsigned long budget = zone_managed_pages(zone);
 
+	for (active = zone_active(zone, active); active; active = zone_active(zone, true)) {
+		unsigned long began = jiffies, pages;
+
+		if (machine_busy()) {
+			prezero_count(PREZERO_SKIPPED_BUSY, 1);
+			break;
+		}
+		pages = scrub_one_batch(zone);
 		if (!pages)
 			return false;
-		active = zone_active(zone, true);
-		if (scrub_pause(pages, began))
+		if (pages > budget || scrub_pause(pages, began))
 			break;
+		budget -= pages;
 	}
 	return active;
 }
@@ -250,46 +300,69 @@ static int kscrubd_main(void *data)
 	return 0;
 }
 
-/* The node's CPUs but for isolated ones; all where that leaves none. */
-static void kscrubd_set_cpus(struct task_struct *task, int nid)
+/* The node's CPUs but for isolated and tickless ones. False if there are none. */
+static bool kscrubd_cpus(struct cpumask *mask, int nid)
 {
-	cpumask_var_t mask;
-
-	if (!alloc_cpumask_var(&mask, GFP_KERNEL))
-		return;
 	cpumask_and(mask, cpumask_of_node(nid), housekeeping_cpumask(HK_TYPE_DOMAIN));
-	if (cpumask_intersects(mask, cpu_online_mask))
-		set_cpus_allowed_ptr(task, mask);
-	free_cpumask_var(mask);
+	cpumask_and(mask, mask, housekeeping_cpumask(HK_TYPE_KTHREAD));
+	return cpumask_intersects(mask, cpu_online_mask);
 }
 
+/* Memory of a node that has no CPU for it is not zeroed from afar. */
 static int kscrubd_run(int nid)
 {
 	static const struct sched_param param = { .sched_priority = 0 };
 	struct task_struct *task;
+	cpumask_var_t mask;
+	int ret = 0;
 
+	if (!alloc_cpumask_var(&mask, GFP_KERNEL))
+		return -ENOMEM;
+	if (!kscrubd_cpus(mask, nid))
+		goto free_mask;
 	task = kthread_create_on_node(kscrubd_main, NODE_DATA(nid), nid, "kscrubd/%d", nid);
-	if (IS_ERR(task))
-		return PTR_ERR(task);
+	if (IS_ERR(task)) {
+		ret = PTR_ERR(task);
+		goto free_mask;
+	}
 	sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
-	kscrubd_set_cpus(task, nid);
+	set_cpus_allowed_ptr(task, mask);
 	kscrubd[nid] = task;
 	wake_up_process(task);
-	return 0;
+free_mask:
+	free_cpumask_var(mask);
+	return ret;
+}
+
+/**
+ * prezero_scrub_halt - keep everybody from scrubbing for a moment
+ *
+ * May sleep. When it returns no block is isolated; end with prezero_scrub_go_on().
+ */
+void prezero_scrub_halt(void)
+{
+	atomic_inc(&scrub_waiters);
+	down_write(&scrub_gate);
+	atomic_dec(&scrub_waiters);
+}
+
+void prezero_scrub_go_on(void)
+{
+	up_write(&scrub_gate);
 }
 
 static void scrub_set(bool *flag, bool value)
 {
-	down_write(&scrub_gate);
+	prezero_scrub_halt();
 	*flag = value;
-	up_write(&scrub_gate);
+	prezero_scrub_go_on();
 }
 
 /**
- * prezero_scrub_start - let kscrubd run, one for each node with memory
+ * prezero_scrub_start - let kscrubd run, one for each node with memory and CPUs
  *
- * May sleep. Returns 0 or -errno, and then nothing runs. A node that gets
- * memory later has none until the feature is switched off and on.
+ * May sleep. Returns 0 or -errno, and then nothing runs. A node that gets either
+ * later has none until the feature is switched off and on.
  */
 int prezero_scrub_start(void)
 {
@@ -327,8 +400,10 @@ void prezero_scrub_stop(void)
  * prezero_scrub_now - scrub until each zone has its share of scrub_stop
  *
  * May sleep, long. Does what kscrubd would, without its rate and load gates, and
- * at most once for every page of a zone. Returns 0 also where a zone has too
- * few large free blocks; -EAGAIN while the feature is off, -EINTR on a signal.
+ * at most once for every page of a zone; pages on pcp lists are drained first, as
+ * time would do. Holds no lock but over a batch, so that switching the feature
+ * off ends it. Returns 0 also where a zone has too few large free blocks; -EAGAIN
+ * while the feature is off, -EINTR on a signal.
  */
 int prezero_scrub_now(void)
 {
@@ -336,6 +411,7 @@ int prezero_scrub_now(void)
 
 	if (!READ_ONCE(scrub_running))
 		return -EAGAIN;
+	drain_all_pages(NULL);
 	for_each_populated_zone(zone) {
 		unsigned long budget = zone_managed_pages(zone);
 
@@ -347,13 +423,19 @@ int prezero_scrub_now(void)
 			budget -= pages;
 			if (signal_pending(current))
 				return -EINTR;
-			cond_resched();
+			cond_resched_tasks_rcu_qs();
 		}
 	}
 	return 0;
 }
 
-static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, void *data)
+/**
+ * prezero_pm_event - hibernation begins or has ended
+ * @event: PM_HIBERNATION_PREPARE and the like
+ *
+ * May sleep. In between there is no mark and none is made.
+ */
+void prezero_pm_event(unsigned long event)
 {
 	switch (event) {
 	case PM_HIBERNATION_PREPARE:
@@ -366,6 +448,11 @@ static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, voi
 		scrub_set(&scrub_suspended, false);
 		break;
 	}
+}
+
+static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, void *data)
+{
+	prezero_pm_event(event);
 	return NOTIFY_DONE;
 }
 

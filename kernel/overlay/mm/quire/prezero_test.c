@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of prezero's arithmetic. */
+/* KUnit tests of prezero's arithmetic, and of its distrust of engines. */
 #include <kunit/test.h>
+#include <linux/mm.h>
 #include <linux/sizes.h>
 
 #include "prezero.h"
@@ -57,11 +58,75 @@ static void is_zero(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, prezero_is_zero(buf, PAGE_SIZE - sizeof(long)));
 }
 
+/* An engine that does as it is told, and whether it zeroes @zeroes of the bytes. */
+struct fake_engine {
+	struct quire_zero_engine engine;
+	size_t zeroes;
+	int ret;
+};
+
+static int fake_zero(struct quire_zero_engine *engine, struct page *page, unsigned int order)
+{
+	struct fake_engine *fake = container_of(engine, struct fake_engine, engine);
+
+	memset(page_address(page), 0, fake->zeroes);
+	return fake->ret;
+}
+
+static void engines_are_not_trusted(struct kunit *test)
+{
+	const size_t size = 4 * PAGE_SIZE;
+	static const struct {
+		size_t zeroes;
+		int says, want;
+	} cases[] = {
+		{ size, 0, 0 },
+		{ 0, 0, -EBADMSG },
+		/* All but the last word; and all but the last transfer. */
+		{ size - sizeof(long), 0, -EBADMSG },
+		{ size - PAGE_SIZE, 0, -EBADMSG },
+		{ size, -EIO, -EIO },
+		{ 0, -EINPROGRESS, -EINPROGRESS },
+	};
+	struct fake_engine fake = {
+		.engine = { .name = "fake", .transfer = PAGE_SIZE, .zero = fake_zero },
+	};
+	struct page *page = alloc_pages(GFP_KERNEL, 2);
+	unsigned int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		memset(page_address(page), 0xa5, size);
+		fake.zeroes = cases[i].zeroes;
+		fake.ret = cases[i].says;
+		KUNIT_EXPECT_EQ(test, prezero_engine_try(&fake.engine, page, 2), cases[i].want);
+	}
+	/* A block that is smaller than a transfer. */
+	fake.engine.transfer = SZ_1M;
+	fake.zeroes = size;
+	fake.ret = 0;
+	KUNIT_EXPECT_EQ(test, prezero_engine_try(&fake.engine, page, 2), 0);
+	__free_pages(page, 2);
+}
+
+static void the_cpu_zeroes(struct kunit *test)
+{
+	struct page *page = alloc_pages(GFP_KERNEL, 3);
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	memset(page_address(page), 0xa5, PAGE_SIZE << 3);
+	KUNIT_EXPECT_EQ(test, prezero_cpu_engine.zero(&prezero_cpu_engine, page, 3), 0);
+	KUNIT_EXPECT_TRUE(test, prezero_is_zero(page_address(page), PAGE_SIZE << 3));
+	__free_pages(page, 3);
+}
+
 static struct kunit_case prezero_cases[] = {
 	KUNIT_CASE(share),
 	KUNIT_CASE(hysteresis),
 	KUNIT_CASE(rate),
 	KUNIT_CASE(is_zero),
+	KUNIT_CASE(engines_are_not_trusted),
+	KUNIT_CASE(the_cpu_zeroes),
 	{}
 };
 

@@ -125,6 +125,19 @@ static inline bool fresh_is_zero(size_t size, int advice)
 	return good;
 }
 
+/* A word of a line of numbers, such as zeroed_blocks; 0 where there is none. */
+static inline unsigned long word_of(const char *path, unsigned int nr)
+{
+	char buf[512], *at = buf;
+
+	if (!get(path, buf, sizeof(buf)))
+		return 0;
+	while (nr-- && at)
+		if ((at = strchr(at, ' ')))
+			at++;
+	return at ? strtoul(at, NULL, 10) : 0;
+}
+
 /* As if just booted, on, and with a kscrubd that does nothing of its own accord. */
 static inline bool fresh_start(void)
 {
@@ -132,6 +145,7 @@ static inline bool fresh_start(void)
 	       !put(SYSCTL "scrub_stop", "50") && !put(SYSCTL "scrub_load", "1") &&
 	       !put(FOLDER "scrub_order_min", "9") && !put(FOLDER "rate_mb_per_second", "0") &&
 	       !put(FOLDER "sleep_milliseconds", "10") && !put(FOLDER "verify", "1") &&
+	       !put(FOLDER "engine", "cpu") &&
 	       !put(FOLDER "enabled", "1");
 }
 

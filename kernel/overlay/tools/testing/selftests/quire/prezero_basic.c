@@ -7,6 +7,8 @@
  * its work at a known time.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <pthread.h>
 #include <stdint.h>
 
 #include "harness.h"
@@ -44,6 +46,9 @@ TEST_F_TIMEOUT(prezero, wrong_values_change_nothing, 600)
 		{ FOLDER "rate_mb_per_second", "0", { "1000001", "-1", "x", "1 2" } },
 		{ FOLDER "sleep_milliseconds", "10", { "9", "60001", "0", "x" } },
 		{ FOLDER "verify", "1", { "2", "-1", "x", "1x" } },
+		{ FOLDER "engine", "cpu", { "none", "cpux", "0", "c" } },
+		{ FOLDER "engine_timeout_milliseconds", "2000", { "0", "600001", "-1", "x" } },
+		{ FOLDER "trust_engine_stop", "0", { "2", "-1", "x", "1x" } },
 		{ FOLDER "enabled", "1", { "3", "-1", "x", "on" } },
 		{ SYSCTL "scrub_start", "0", { "1001", "-1", "x", "4294967296" } },
 		{ SYSCTL "scrub_stop", "50", { "1001", "-1", "x", "4294967296" } },
@@ -203,7 +208,171 @@ TEST_F_TIMEOUT(prezero, compaction, 600)
 	munmap(start, size);
 }
 
-/* hugetlb takes blocks without asking for zeroed memory. */
+/* Blocks of all orders that are marked make up the pages that are. */
+TEST_F_TIMEOUT(prezero, blocks_by_order, 600)
+{
+	unsigned long pages = 0;
+	unsigned int order;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	for (order = 0; order <= 10; order++)
+		pages += word_of(FOLDER "zeroed_blocks", order) << order;
+	EXPECT_GT(word_of(FOLDER "zeroed_blocks", 9) + word_of(FOLDER "zeroed_blocks", 10), 0UL);
+	EXPECT_EQ(stat_of("zeroed_pages"), pages);
+}
+
+static volatile bool enough;
+
+static void *keep_faulting(void *data)
+{
+	unsigned long dirty = 0;
+
+	while (!enough) {
+		dirty += !fresh_is_zero(8 * MB, MADV_NOHUGEPAGE);
+		dirty += !fresh_is_zero(8 * MB, MADV_HUGEPAGE);
+	}
+	return (void *)dirty;
+}
+
+/* Others split marked blocks, and free memory, while all marks are removed. */
+TEST_F_TIMEOUT(prezero, drain_beside_faults, 600)
+{
+	pthread_t threads[3];
+	unsigned int i;
+	void *dirty;
+
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "20"));
+	enough = false;
+	for (i = 0; i < ARRAY_SIZE(threads); i++)
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, keep_faulting, NULL));
+	for (i = 0; i < 8; i++) {
+		EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
+		EXPECT_EQ(0, put(FOLDER "enabled", "2"));
+		EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+		EXPECT_EQ(0, put(FOLDER "enabled", "1"));
+	}
+	enough = true;
+	for (i = 0; i < ARRAY_SIZE(threads); i++) {
+		pthread_join(threads[i], &dirty);
+		EXPECT_EQ(NULL, dirty);
+	}
+}
+
+/* Before hibernation all marks go, and until it is over none comes. */
+TEST_F_TIMEOUT(prezero, hibernation, 600)
+{
+	static const char event[] = "/sys/kernel/debug/quire/prezero_hibernate";
+
+	if (access(event, W_OK))
+		SKIP(return, "no checkers");
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_GT(stat_of("zeroed_pages"), 0UL);
+	EXPECT_EQ(0, put(event, "1"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+	EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+	EXPECT_EQ(0UL, checked("marked_pages"));
+	EXPECT_EQ(0, put(event, "0"));
+	EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
+}
+
+/* Each page here needs a page table of its own, which comes zeroed as well. */
+TEST_F_TIMEOUT(prezero, page_tables_are_served, 600)
+{
+	const size_t size = 256 * HUGE;
+	unsigned long asked;
+	char *start;
+	size_t i;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	asked = stat_of("hit_order0") + stat_of("miss_order0");
+	start = map(size, MADV_NOHUGEPAGE);
+	ASSERT_NE(NULL, start);
+	for (i = 0; i < size; i += HUGE)
+		*(volatile char *)(start + i) = 1;
+	EXPECT_GE(stat_of("hit_order0") + stat_of("miss_order0") - asked, 2 * 256UL);
+	munmap(start, size);
+}
+
+/* Shared memory: cleared for a fault, but not for a write or by fallocate(). */
+TEST_F_TIMEOUT(prezero, shmem, 600)
+{
+	static const char how[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+	const size_t size = 16 * HUGE;
+	unsigned long hits;
+	char *start;
+	size_t i;
+	int fd;
+
+	ASSERT_EQ(0, put(how, "advise"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	hits = stat_of("hit_huge");
+	fd = memfd_create("prezero", 0);
+	ASSERT_EQ(0, ftruncate(fd, 3 * size));
+	start = mmap(NULL, 3 * size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ASSERT_NE(MAP_FAILED, start);
+	madvise(start, 3 * size, MADV_HUGEPAGE);
+	EXPECT_TRUE(all_zero(start, size));
+	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
+
+	EXPECT_EQ(0, fallocate(fd, 0, size, size));
+	EXPECT_TRUE(all_zero(start + size, size));
+	for (i = 2 * size; i < 3 * size; i += 64 * PAGE)
+		EXPECT_EQ(1, pwrite(fd, "", 1, i + 100));
+	EXPECT_TRUE(all_zero(start + 2 * size, size));
+
+	memset(start, 0xa5, 3 * size);
+	munmap(start, 3 * size);
+	close(fd);
+	EXPECT_EQ(0, put(how, "never"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+static bool hugetlb_is_zero(size_t size, int flags)
+{
+	char *start = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | flags, -1, 0);
+	bool good;
+
+	if (start == MAP_FAILED)
+		return false;
+	good = all_zero(start, size);
+	memset(start, 0xa5, size);
+	munmap(start, size);
+	return good;
+}
+
+/* A folio that came zeroed counts as zero once, wherever it waits in between. */
+TEST_F_TIMEOUT(prezero, hugetlb_counts_as_zero_once, 600)
+{
+	static const char pool[] = SYSCTL "nr_hugepages", more[] = SYSCTL "nr_overcommit_hugepages";
+	unsigned long hits;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	hits = stat_of("hit_huge");
+	ASSERT_EQ(0, put(pool, "16"));
+	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	/* Off and on between a use and the next. */
+	ASSERT_EQ(0, put(FOLDER "enabled", "2"));
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	ASSERT_EQ(0, put(FOLDER "enabled", "1"));
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	ASSERT_EQ(0, put(pool, "0"));
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_EQ(0, put(more, "16"));
+	hits = stat_of("hit_huge");
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, MAP_NORESERVE));
+	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
+	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
+	ASSERT_EQ(0, put(more, "0"));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+}
+
+/* hugetlb's pool is filled with blocks that are zero and others, and given back. */
 TEST_F_TIMEOUT(prezero, hugetlb_pool, 600)
 {
 	static const char path[] = SYSCTL "nr_hugepages";
@@ -215,20 +384,20 @@ TEST_F_TIMEOUT(prezero, hugetlb_pool, 600)
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
 }
 
-/* Returns a page inside a marked block, or 0. */
-static unsigned long find_marked(void)
+/* Returns a page inside a marked block between two others, or 0. */
+static unsigned long find_marked(unsigned long pfn, unsigned long end)
 {
 	int fd = open("/proc/kpageflags", O_RDONLY);
-	unsigned long pfn, found = 0;
+	unsigned long found = 0;
 	uint64_t flags[4096];
 	ssize_t len;
 	int i;
 
-	for (pfn = 0; fd >= 0 && !found; pfn += len / sizeof(*flags)) {
+	for (; fd >= 0 && !found && pfn < end; pfn += len / sizeof(*flags)) {
 		len = pread(fd, flags, sizeof(flags), pfn * sizeof(*flags));
 		if (len <= 0)
 			break;
-		for (i = 0; i < len / (ssize_t)sizeof(*flags); i++)
+		for (i = 0; i < len / (ssize_t)sizeof(*flags) && pfn + i < end; i++)
 			if (flags[i] & KPF_BUDDY && flags[i] & KPF_OWNER_2)
 				found = pfn + i + 5;
 	}
@@ -247,7 +416,7 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	if (access(inject, W_OK))
 		SKIP(return, "no hwpoison injection");
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	pfn = find_marked();
+	pfn = find_marked(0, ~0UL);
 	ASSERT_NE(0UL, pfn);
 	lost = stat_of("lost_pages");
 	snprintf(number, sizeof(number), "%lu", pfn);
@@ -256,6 +425,86 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 	EXPECT_EQ(0, put("/sys/kernel/debug/hwpoison/unpoison-pfn", number));
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
+}
+
+/* Returns the number of a block of memory that is online and movable after @nr, or -1. */
+static long next_movable(long nr)
+{
+	static const char folder[] = "/sys/devices/system/memory";
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	char path[384];
+	long found = -1, i;
+
+	while (dir && (entry = readdir(dir))) {
+		if (sscanf(entry->d_name, "memory%ld", &i) != 1 || i <= nr)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/valid_zones", folder, entry->d_name);
+		if (reads(path, "Movable") && (found < 0 || i < found))
+			found = i;
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* A block of memory with marked pages goes offline and comes back without marks. */
+TEST_F_TIMEOUT(prezero, memory_hotplug, 600)
+{
+	unsigned long block, first, offlined = 0;
+	char path[96], size[32];
+	long nr = -1;
+
+	if (next_movable(nr) < 0)
+		SKIP(return, "no movable memory");
+	ASSERT_TRUE(get("/sys/devices/system/memory/block_size_bytes", size, sizeof(size)));
+	block = strtoul(size, NULL, 16) / PAGE;
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	while (!offlined && (nr = next_movable(nr)) >= 0) {
+		first = nr * block;
+		if (!find_marked(first, first + block))
+			continue;
+		snprintf(path, sizeof(path), "/sys/devices/system/memory/memory%ld/state", nr);
+		offlined += !put(path, "offline");
+	}
+	EXPECT_EQ(1UL, offlined);
+	EXPECT_EQ(0UL, checked("miscounted_pages"));
+	EXPECT_EQ(0, put(path, "online_movable"));
+	EXPECT_EQ(0UL, find_marked(first, first + block));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+static bool trace_has(const char *word)
+{
+	char line[512];
+	bool found = false;
+	FILE *trace = fopen("/sys/kernel/tracing/trace", "r");
+
+	while (trace && !found && fgets(line, sizeof(line), trace))
+		found = strstr(line, word);
+	if (trace)
+		fclose(trace);
+	return found;
+}
+
+TEST_F_TIMEOUT(prezero, tracepoints, 600)
+{
+	static const char event[] = "/sys/kernel/tracing/events/quire/prezero_scrubbed/enable";
+
+	if (access(event, W_OK))
+		SKIP(return, "no tracefs");
+	put("/sys/kernel/tracing/trace", "");
+	ASSERT_EQ(0, put("/sys/kernel/tracing/events/quire/prezero_hit/enable", "1"));
+	ASSERT_EQ(0, put(event, "1"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_EQ(0, put(event, "0"));
+	EXPECT_TRUE(trace_has("prezero_scrubbed: pfn="));
+	EXPECT_TRUE(fresh_is_zero(8 * MB, MADV_HUGEPAGE));
+	ASSERT_EQ(0, put("/sys/kernel/tracing/events/quire/prezero_hit/enable", "0"));
+	EXPECT_TRUE(trace_has("prezero_hit: pfn="));
+	put("/sys/kernel/tracing/trace", "");
 }
 
 /* Fills a file in memory; returns whether all was written. */

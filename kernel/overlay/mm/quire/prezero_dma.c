@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The engine "dma": any channel of the DMA engine core that fills memory, else
+ * one that copies it, from a block of zeroes.
+ *
+ * Locking: dma.lock is held over a block, so one block at a time is under way.
+ * The callbacks run in the provider's context, and touch only what outlives
+ * every channel: the struct is static, and is not used again after a hang.
+ *
+ * Lifetime: the channel is ours from start to stop. One that hangs is kept for
+ * ever, with its mappings and the block of zeroes, for it may use them at any
+ * time. dmaengine_terminate_sync() is called, for what it is worth: providers
+ * are known that return 0 from it and go on.
+ */
+#define pr_fmt(fmt) "quire: prezero: " fmt
+
+#include <linux/atomic.h>
+#include <linux/completion.h>
+#include <linux/dma-mapping.h>
+#include <linux/dmaengine.h>
+#include <linux/gfp.h>
+#include <linux/jiffies.h>
+#include <linux/log2.h>
+#include <linux/mutex.h>
+#include <linux/sizes.h>
+
+#include "prezero.h"
+
+#define MAX_IN_FLIGHT	8
+#define ZEROES		SZ_64K
+
+static struct {
+	struct mutex lock;
+	struct dma_chan *chan;
+	struct device *dev;
+	bool fills;
+	bool hung;
+	void *zeroes;
+	dma_addr_t zeroes_addr;
+	atomic_t left;
+	bool failed;
+	struct completion done;
+} dma = {
+	.lock = __MUTEX_INITIALIZER(dma.lock),
+	.done = COMPLETION_INITIALIZER(dma.done),
+};
+
+static void one_less(void)
+{
+	if (atomic_dec_and_test(&dma.left))
+		complete(&dma.done);
+}
+
+static void transfer_done(void *data, const struct dmaengine_result *result)
+{
+	if (result && result->result != DMA_TRANS_NOERROR)
+		WRITE_ONCE(dma.failed, true);
+	one_less();
+}
+
+/* For providers that know no results. */
+static void transfer_ended(void *data)
+{
+	one_less();
+}
+
+static bool submit(dma_addr_t addr, size_t len)
+{
+	struct dma_async_tx_descriptor *tx;
+
+	if (dma.fills)
+		tx = dmaengine_prep_dma_memset(dma.chan, addr, 0, len, DMA_PREP_INTERRUPT);
+	else
+		tx = dmaengine_prep_dma_memcpy(dma.chan, addr, dma.zeroes_addr, len,
+					       DMA_PREP_INTERRUPT);
+	if (!tx)
+		return false;
+	tx->callback_result = transfer_done;
+	tx->callback = transfer_ended;
+	atomic_inc(&dma.left);
+	if (!dma_submit_error(dmaengine_submit(tx)))
+		return true;
+	atomic_dec(&dma.left);
+	return false;
+}
+
+static int hang(void)
+{
+	int ret;
+
+	dma.hung = true;
+	ret = dmaengine_terminate_sync(dma.chan);
+	pr_warn("DMA channel %s hangs; asked to stop, it says %d\n",
+		dma_chan_name(dma.chan), ret);
+	return !ret && READ_ONCE(prezero_trust_stop) ? -ETIMEDOUT : -EINPROGRESS;
+}
+
+/* Zeroes as much as the channel takes at once; returns how much, or -errno. */
+static ssize_t run_transfers(dma_addr_t addr, size_t len, size_t transfer)
+{
+	unsigned long limit = msecs_to_jiffies(READ_ONCE(prezero_engine_timeout_ms));
+	unsigned int nr = 0;
+	size_t at = 0;
+
+	reinit_completion(&dma.done);
+	dma.failed = false;
+	/* One more than transfers, so that it does not end before all are submitted. */
+	atomic_set(&dma.left, 1);
+	for (; at < len && nr < MAX_IN_FLIGHT; at += transfer, nr++)
+		if (!submit(addr + at, transfer))
+			break;
+	if (!nr)
+		return -EIO;
+	dma_async_issue_pending(dma.chan);
+	one_less();
+	if (!wait_for_completion_timeout(&dma.done, limit))
+		return hang();
+	return READ_ONCE(dma.failed) ? -EIO : at;
+}
+
+static int zero_mapped(dma_addr_t addr, size_t len, size_t transfer)
+{
+	ssize_t done;
+
+	for (; len; addr += done, len -= done) {
+		done = run_transfers(addr, len, transfer);
+		if (done < 0)
+			return done;
+	}
+	return 0;
+}
+
+static int dma_zero(struct quire_zero_engine *engine, struct page *page, unsigned int order)
+{
+	size_t len = PAGE_SIZE << order;
+	dma_addr_t addr;
+	int ret = -EIO;
+
+	mutex_lock(&dma.lock);
+	if (dma.hung)
+		goto unlock;
+	addr = dma_map_page(dma.dev, page, 0, len, DMA_FROM_DEVICE);
+	if (dma_mapping_error(dma.dev, addr))
+		goto unlock;
+	ret = zero_mapped(addr, len, min(len, engine->transfer));
+	if (ret != -EINPROGRESS)
+		dma_unmap_page(dma.dev, addr, len, DMA_FROM_DEVICE);
+unlock:
+	mutex_unlock(&dma.lock);
+	return ret;
+}
+
+static struct dma_chan *request_channel(enum dma_transaction_type type)
+{
+	dma_cap_mask_t mask;
+
+	dma_cap_zero(mask);
+	dma_cap_set(type, mask);
+	return dma_request_chan_by_mask(&mask);
+}
+
+static int make_zeroes(size_t len)
+{
+	dma.zeroes = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(len));
+	if (!dma.zeroes)
+		return -ENOMEM;
+	dma.zeroes_addr = dma_map_single(dma.dev, dma.zeroes, len, DMA_TO_DEVICE);
+	if (!dma_mapping_error(dma.dev, dma.zeroes_addr))
+		return 0;
+	free_pages((unsigned long)dma.zeroes, get_order(len));
+	dma.zeroes = NULL;
+	return -ENOMEM;
+}
+
+/* A bounce buffer, that is a copy by the CPU, would cost more than it saves. */
+static int set_up(struct quire_zero_engine *engine)
+{
+	struct dma_device *device = dma.chan->device;
+	size_t most = dma_get_max_seg_size(dma.dev);
+
+	if (dma_addressing_limited(dma.dev) || most < PAGE_SIZE ||
+	    (dma.fills ? device->fill_align : device->copy_align) > PAGE_SHIFT)
+		return -EOPNOTSUPP;
+	if (!dma.fills)
+		most = min_t(size_t, most, ZEROES);
+	engine->transfer = rounddown_pow_of_two(most);
+	return dma.fills ? 0 : make_zeroes(engine->transfer);
+}
+
+static int dma_start(struct quire_zero_engine *engine)
+{
+	int ret;
+
+	if (dma.hung)
+		return -EBUSY;
+	dma.fills = true;
+	dma.chan = request_channel(DMA_MEMSET);
+	if (IS_ERR(dma.chan)) {
+		dma.fills = false;
+		dma.chan = request_channel(DMA_MEMCPY);
+	}
+	/* Not -EPROBE_DEFER, which is nothing for user space. */
+	if (IS_ERR(dma.chan))
+		return -ENODEV;
+	dma.dev = dmaengine_get_dma_device(dma.chan);
+	ret = set_up(engine);
+	if (ret) {
+		dma_release_channel(dma.chan);
+		return ret;
+	}
+	pr_info("engine dma: channel %s %s, %zu bytes at once\n", dma_chan_name(dma.chan),
+		dma.fills ? "fills" : "copies", engine->transfer);
+	return 0;
+}
+
+static void dma_stop(struct quire_zero_engine *engine)
+{
+	if (dma.hung)
+		return;
+	dmaengine_terminate_sync(dma.chan);
+	if (dma.zeroes) {
+		dma_unmap_single(dma.dev, dma.zeroes_addr, engine->transfer, DMA_TO_DEVICE);
+		free_pages((unsigned long)dma.zeroes, get_order(engine->transfer));
+		dma.zeroes = NULL;
+	}
+	dma_release_channel(dma.chan);
+}
+
+struct quire_zero_engine prezero_dma_engine = {
+	.name = "dma",
+	.start = dma_start,
+	.stop = dma_stop,
+	.zero = dma_zero,
+};

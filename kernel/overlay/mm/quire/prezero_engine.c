@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What zeroes free memory: the CPU, or an engine that may be chosen in its place.
+ *
+ * The CPU is the default and the last resort. Another engine is not trusted:
+ * - The first and the last word of each of its transfers are not zero before and
+ *   must be after, for there are drivers that do not report errors.
+ * - A block that it failed on is zeroed by the CPU.
+ * - An engine that says that it is done when it is not, that does not come to an
+ *   end, or that fails MAX_FAILURES times in a row is dropped: the CPU does the
+ *   work until somebody chooses an engine again.
+ * - A block that it may still write to is never given back. It is left with a
+ *   reference on each page, as allocated, so that nobody waits for it to become
+ *   free: taking a block of memory offline around it fails at once.
+ *
+ * Locking: prezero_zero() is called with scrubbing not halted, and the engine is
+ * changed while it is halted, by one task at a time under engine_mutex; so no
+ * engine is stopped while it zeroes. engine_dropped and engine_failures may be
+ * changed at any time by those that zero.
+ */
+#define pr_fmt(fmt) "quire: prezero: " fmt
+
+#include <linux/mutex.h>
+#include <linux/quire_prezero.h>
+#include <linux/rcupdate.h>
+#include <linux/sizes.h>
+#include <linux/string.h>
+
+#include "../internal.h"
+#include "prezero.h"
+
+#include <trace/events/quire_prezero.h>
+
+#define CHUNK		SZ_64K
+#define MAX_FAILURES	3
+#define GUARD		(~0UL)
+
+unsigned int prezero_engine_timeout_ms = 2000;
+
+/* Does an engine's word count that it has stopped after it hung? */
+unsigned int prezero_trust_stop;
+
+static DEFINE_MUTEX(engine_mutex);
+static struct quire_zero_engine *engine = &prezero_cpu_engine;
+static bool engine_dropped;
+static atomic_t engine_failures;
+
+/* Not worth a place in the caches: who will read it is not known yet. */
+static void clear_uncached(void *start, size_t len)
+{
+	unsigned long addr = (unsigned long)start, end = addr + len;
+
+	for (; addr < end; addr += 64)
+		asm volatile("movnti %1, (%0)\n\t"
+			     "movnti %1, 8(%0)\n\t"
+			     "movnti %1, 16(%0)\n\t"
+			     "movnti %1, 24(%0)\n\t"
+			     "movnti %1, 32(%0)\n\t"
+			     "movnti %1, 40(%0)\n\t"
+			     "movnti %1, 48(%0)\n\t"
+			     "movnti %1, 56(%0)"
+			     : : "r" (addr), "r" (0UL) : "memory");
+}
+
+static int cpu_zero(struct quire_zero_engine *e, struct page *page, unsigned int order)
+{
+	void *start = page_address(page);
+	size_t len = PAGE_SIZE << order, done;
+
+	for (done = 0; done < len; done += CHUNK) {
+		clear_uncached(start + done, min_t(size_t, CHUNK, len - done));
+		/* These stores are weakly ordered, and the next may be another CPU's. */
+		wmb();
+		cond_resched_tasks_rcu_qs();
+	}
+	return 0;
+}
+
+struct quire_zero_engine prezero_cpu_engine = {
+	.name = "cpu",
+	.zero = cpu_zero,
+};
+
+static struct quire_zero_engine * const engines[] = {
+	&prezero_cpu_engine,
+	IS_ENABLED(CONFIG_DMA_ENGINE) ? &prezero_dma_engine : &prezero_cpu_engine,
+};
+
+/* Not instrumented: free memory is off limits for KASAN's checks. */
+__no_sanitize_address
+static noinline void set_guards(void *start, size_t len, size_t transfer)
+{
+	size_t at;
+
+	for (at = 0; at < len; at += transfer) {
+		WRITE_ONCE(*(unsigned long *)(start + at), GUARD);
+		WRITE_ONCE(*(unsigned long *)(start + at + transfer - sizeof(long)), GUARD);
+	}
+}
+
+static bool guards_are_zero(void *start, size_t len, size_t transfer)
+{
+	size_t at;
+
+	for (at = 0; at < len; at += transfer)
+		if (!prezero_is_zero(start + at, sizeof(long)) ||
+		    !prezero_is_zero(start + at + transfer - sizeof(long), sizeof(long)))
+			return false;
+	return true;
+}
+
+/**
+ * prezero_engine_try - have an engine zero a block, and look at what it did
+ * @e: which
+ * @page: the block's head, not on any list
+ * @order: its order
+ *
+ * May sleep. Returns what the engine returned, or -EBADMSG where it claims to
+ * be done and is not.
+ */
+int prezero_engine_try(struct quire_zero_engine *e, struct page *page, unsigned int order)
+{
+	void *start = page_address(page);
+	size_t len = PAGE_SIZE << order, transfer = min(len, e->transfer);
+	int ret;
+
+	set_guards(start, len, transfer);
+	ret = e->zero(e, page, order);
+	if (ret)
+		return ret;
+	if (!guards_are_zero(start, len, transfer))
+		return -EBADMSG;
+	if (READ_ONCE(prezero_verify) && !prezero_is_zero(start, len))
+		return -EBADMSG;
+	return 0;
+}
+
+static void quarantine(struct page *page, unsigned int order)
+{
+	unsigned long i;
+
+	for (i = 0; i < 1UL << order; i++)
+		set_page_refcounted(page + i);
+	prezero_count(PREZERO_QUARANTINED_PAGES, 1L << order);
+	trace_prezero_quarantined(page, order);
+}
+
+static void drop(struct quire_zero_engine *e, int error)
+{
+	if (xchg(&engine_dropped, true))
+		return;
+	prezero_count(PREZERO_ENGINE_DROPS, 1);
+	trace_prezero_engine_dropped(e->name, error);
+	pr_warn("engine %s is dropped (%d), the CPU goes on\n", e->name, error);
+}
+
+static void failed(struct quire_zero_engine *e, int error)
+{
+	prezero_count(PREZERO_ENGINE_FAILURES, 1);
+	trace_prezero_engine_failed(e->name, error);
+	if (error == -EBADMSG || error == -EINPROGRESS || error == -ETIMEDOUT ||
+	    atomic_inc_return(&engine_failures) >= MAX_FAILURES)
+		drop(e, error);
+}
+
+/**
+ * prezero_zero - zero an isolated block
+ * @page: its head
+ * @order: its order
+ *
+ * May sleep; scrubbing must not be halted. Returns true if the block is lost to
+ * an engine that may still write to it; else it is zero.
+ */
+bool prezero_zero(struct page *page, unsigned int order)
+{
+	struct quire_zero_engine *e = engine;
+	int ret;
+
+	if (e == &prezero_cpu_engine || READ_ONCE(engine_dropped)) {
+		cpu_zero(NULL, page, order);
+		return false;
+	}
+	ret = prezero_engine_try(e, page, order);
+	if (!ret) {
+		atomic_set(&engine_failures, 0);
+		prezero_count(PREZERO_ENGINE_PAGES, 1L << order);
+		return false;
+	}
+	failed(e, ret);
+	if (ret == -EINPROGRESS) {
+		quarantine(page, order);
+		return true;
+	}
+	cpu_zero(NULL, page, order);
+	return false;
+}
+
+/**
+ * prezero_engine_name - the engine in use
+ */
+const char *prezero_engine_name(void)
+{
+	return READ_ONCE(engine_dropped) ? prezero_cpu_engine.name : READ_ONCE(engine)->name;
+}
+
+static void change_engine(struct quire_zero_engine *to)
+{
+	struct quire_zero_engine *from = engine;
+
+	prezero_scrub_halt();
+	WRITE_ONCE(engine, to);
+	WRITE_ONCE(engine_dropped, false);
+	atomic_set(&engine_failures, 0);
+	prezero_scrub_go_on();
+	if (from->stop)
+		from->stop(from);
+}
+
+/**
+ * prezero_engine_choose - use an engine from now on
+ * @name: "cpu" or another's
+ *
+ * May sleep. Returns 0, -EINVAL for an unknown name, or the engine's own error,
+ * after which the one before is in use, or the CPU if it is the same one.
+ */
+int prezero_engine_choose(const char *name)
+{
+	struct quire_zero_engine *to = NULL;
+	unsigned int i;
+	int ret = 0;
+
+	for (i = 0; i < ARRAY_SIZE(engines); i++)
+		if (sysfs_streq(name, engines[i]->name))
+			to = engines[i];
+	if (!to)
+		return -EINVAL;
+	mutex_lock(&engine_mutex);
+	if (to == engine && engine_dropped)
+		change_engine(&prezero_cpu_engine);
+	if (to != engine) {
+		ret = to->start ? to->start(to) : 0;
+		if (!ret)
+			change_engine(to);
+	}
+	mutex_unlock(&engine_mutex);
+	return ret;
+}
