@@ -120,7 +120,7 @@ def _command_script(cmd: list[str] | str, cwd: str) -> str:
 
 
 def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount: bool, kvm: bool,
-         numa: int) -> list[str]:
+         numa: int, more: str = "") -> list[str]:
     vng = _find("vng")
     if not vng:
         raise BootError("virtme-ng (vng) is missing: make packages")
@@ -130,6 +130,8 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
             "-device virtserialport,bus=qports.0,name=quire.protocol,chardev=qprotocol")
     if icount:
         qemu += " -icount shift=0,sleep=off"
+    if more:
+        qemu += f" {more}"
     command = [vng, "--run", str(kernel), "--verbose", "--user", "root", "--disable-microvm", "--force-9p",
                "--cpus", str(cpus), "--memory", memory, f"--rwdir={paths.REPO}", f"--qemu-opts={qemu}",
                "--exec", f"bash {shlex.quote(str(folder / 'guest.sh'))} {shlex.quote(str(folder))}"]
@@ -270,12 +272,13 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
 
 def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: int = 2, append: str = "",
         icount: bool = False, timeout: float = 600, numa: int = 1, on_output: Callable[[str], None] | None = None,
-        kvm: bool | None = None) -> Result:
+        kvm: bool | None = None, qemu: str = "") -> Result:
     """Boot a variant, run a command (a list, or a line for bash) in it as root and return what came of it.
 
     The host's files are visible read-only, this repository and /tmp (the guest's own) are writable. A guest that does
     not reach its init is started again, up to three times in all; a command that was started is never run twice.
     `timeout` counts from the command's start. With `icount` there is one CPU and guest time counts instructions.
+    `qemu` is more options for QEMU.
     """
     image = paths.BUILD / kernel / "bzImage"
     if not image.exists():
@@ -289,7 +292,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     with _folder() as folder:
         (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
         (folder / "command").write_text(_command_script(cmd, os.getcwd()), encoding="utf-8")
-        command = _vng(folder, image, memory, cpus, append, icount, kvm, numa)
+        command = _vng(folder, image, memory, cpus, append, icount, kvm, numa, qemu)
         for attempt in range(1, ATTEMPTS + 1):
             guest = _Guest(folder, command, on_output)
             try:
