@@ -26,7 +26,8 @@
  * Fork keeps (2) since it clones chains; an upgrade changes the anon_vma, and
  * joins a neighbour's only where the chains become the same; a copy inherits
  * the flag; and Linux does not merge a borrower with an area without anon_vma
- * (is_mergeable_anon_vma).
+ * (is_mergeable_anon_vma). A borrower is upgraded before it is split or moved:
+ * its parts would not find each other's anon_vma later and never be one again.
  *
  * Accounting: num_active_vmas counts a borrower, so the anon_vma it uses is
  * never idle and the rule of 2015 (reuse of an idle anon_vma with less than two

@@ -266,7 +266,6 @@ TEST_F(rmap, split_and_merge_borrowed)
 		STEP(self->fd, MUST(!mprotect(base + 2 * PAGE, 2 * PAGE, PROT_READ));
 			MUST(areas_in(base, 8) == 3););
 		STEP(self->fd, MUST(!mprotect(base + 2 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE));
-			/* Nobody wrote: the same anon_vma, borrowed, everywhere. */
 			MUST(areas_in(base, 8) == 1););
 		STEP(self->fd, *word(base, 3) = 99; MUST(*word(base, 4) == 14););
 		_exit(0);
@@ -279,30 +278,61 @@ TEST_F(rmap, split_and_merge_borrowed)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-TEST_F(rmap, halves_join)
+/* Parts of what was borrowed are one area again, in whichever order they were written to. */
+TEST_F(rmap, parts_merge)
 {
-	char *base = map(8);
-	long joined = rmap_counter("joined");
+	char *base = map(16);
 
-	fill(base, 8, 10);
+	fill(base, 16, 10);
 	if (!fork_child(&self->child, self->fd)) {
-		STEP(self->fd, MUST(!mprotect(base + 4 * PAGE, 4 * PAGE, PROT_READ));
-			*word(base, 0) = 1;);
-		/* One half has its own anon_vma by now, the other one borrows. */
-		STEP(self->fd, MUST(!mprotect(base + 4 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE));
-			MUST(areas_in(base, 8) == 2););
-		STEP(self->fd, *word(base, 5) = 2;);
-		STEP(self->fd, MUST(!mprotect(base, 8 * PAGE, PROT_READ));
-			MUST(!mprotect(base, 8 * PAGE, PROT_READ | PROT_WRITE));
-			MUST(areas_in(base, 8) == 1);
-			MUST(*word(base, 0) == 1 && *word(base, 5) == 2 && *word(base, 7) == 17););
+		STEP(self->fd,
+			for (int i = 1; i < 16; i += 2)
+				MUST(!mprotect(base + i * PAGE, PAGE, PROT_READ));
+			MUST(areas_in(base, 16) == 16);
+		);
+		STEP(self->fd,
+			for (int i = 0; i < 16; i += 4)
+				*word(base, i) = i;
+		);
+		STEP(self->fd, MUST(!mprotect(base, 16 * PAGE, PROT_READ | PROT_WRITE));
+			MUST(areas_in(base, 16) == 1););
+		STEP(self->fd,
+			for (int i = 0; i < 16; i++)
+				MUST(*word(base, i) == (i % 4 ? 10 : 0) + i);
+			fill(base, 16, 50);
+		);
 		_exit(0);
 	}
 	for (int i = 0; i < 4; i++) {
 		EXPECT_TRUE(step(&self->child));
 		EXPECT_EQ(0, rmap_check(NULL));
 	}
-	EXPECT_GE(rmap_counter("joined"), joined + 1);
+	EXPECT_TRUE(holds(base, 16, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+/* A part that was moved away and back, with the rest written to meanwhile. */
+TEST_F(rmap, part_moves_back)
+{
+	char *base = map(8), *to = map(8);
+
+	fill(base, 8, 10);
+	munmap(to, 8 * PAGE);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(mremap(base + 4 * PAGE, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE |
+				MREMAP_FIXED, to) == to);
+			*word(base, 0) = 1;);
+		STEP(self->fd, *word(to, 0) = 2;
+			MUST(mremap(to, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+				base + 4 * PAGE) == base + 4 * PAGE);
+			MUST(areas_in(base, 8) == 1);
+			MUST(*word(base, 0) == 1 && *word(base, 4) == 2 && *word(base, 7) == 17););
+		_exit(0);
+	}
+	for (int i = 0; i < 2; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
 	EXPECT_TRUE(holds(base, 8, 10));
 	EXPECT_EQ(0, reap(&self->child));
 }
