@@ -53,6 +53,7 @@
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
 #include <linux/quire_rmap.h>
+#include <linux/rbtree_augmented.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -90,9 +91,6 @@ static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
 static struct kmem_cache *anon_vma_cache __ro_after_init;
 static struct kmem_cache *avc_cache __ro_after_init;
 
-/* How many anon_vma_chains a fork allocates at once. */
-#define AVC_BATCH 32
-
 /* How often, and at which interval, a drain looks for borrowers it did not see. */
 #define DRAIN_PASSES 100
 #define DRAIN_INTERVAL msecs_to_jiffies(50)
@@ -108,50 +106,10 @@ void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cach
 	avc_cache = avc_cachep;
 }
 
-/**
- * __quire_rmap_batch_end - free what a fork did not use
- * @batch: is empty then
- */
-void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
+/* The cache of anon_vma_chains. */
+struct kmem_cache *quire_avc_cache(void)
 {
-	struct anon_vma_chain *avc, *next;
-	void *unused[AVC_BATCH];
-	unsigned int n = 0;
-
-	list_for_each_entry_safe(avc, next, &batch->avcs, same_vma) {
-		unused[n++] = avc;
-		if (n == AVC_BATCH) {
-			kmem_cache_free_bulk(avc_cache, n, unused);
-			n = 0;
-		}
-	}
-	kmem_cache_free_bulk(avc_cache, n, unused);
-	INIT_LIST_HEAD(&batch->avcs);
-	batch->nr = 0;
-}
-
-/*
- * Have @nr unused anon_vma_chains, and some for areas to come: half of them,
- * since others have no anonymous memory.
- */
-static int fill_batch(struct quire_rmap_batch *batch, unsigned int nr)
-{
-	void *avcs[AVC_BATCH];
-	unsigned int i, n;
-
-	while (batch->nr < nr) {
-		n = clamp(batch->areas / 2, 1, AVC_BATCH);
-		n = min_t(unsigned int, max(n, nr - batch->nr), AVC_BATCH);
-		if (!kmem_cache_alloc_bulk(avc_cache, GFP_KERNEL, n, avcs))
-			return -ENOMEM;
-		for (i = 0; i < n; i++) {
-			struct anon_vma_chain *avc = avcs[i];
-
-			list_add(&avc->same_vma, &batch->avcs);
-		}
-		batch->nr += n;
-	}
-	return 0;
+	return avc_cache;
 }
 
 static void link_avc(struct vm_area_struct *vma, struct anon_vma_chain *avc,
@@ -161,6 +119,39 @@ static void link_avc(struct vm_area_struct *vma, struct anon_vma_chain *avc,
 	avc->anon_vma = anon_vma;
 	list_add(&avc->same_vma, &vma->anon_vma_chain);
 	anon_vma_interval_tree_insert(avc, &anon_vma->rb_root);
+}
+
+static unsigned long avc_last_pgoff(struct anon_vma_chain *avc)
+{
+	return avc->vma->vm_pgoff + vma_pages(avc->vma) - 1;
+}
+
+RB_DECLARE_CALLBACKS_MAX(static, avc_augment, struct anon_vma_chain, rb, unsigned long,
+			 rb_subtree_last, avc_last_pgoff)
+
+/*
+ * Make @avc the next after @prev, whose area has the same range: what is above
+ * @prev in the tree knows of a range that ends as late, only what is between the
+ * two may not. No search, and a child is visited after its parent.
+ */
+static void insert_after(struct anon_vma_chain *avc, struct anon_vma_chain *prev,
+			 struct rb_root_cached *root)
+{
+	struct rb_node *parent = &prev->rb, **link = &prev->rb.rb_right;
+	unsigned long last = avc_last_pgoff(avc);
+
+	while (*link) {
+		struct anon_vma_chain *above;
+
+		parent = *link;
+		link = &parent->rb_left;
+		above = rb_entry(parent, struct anon_vma_chain, rb);
+		above->rb_subtree_last = max(above->rb_subtree_last, last);
+	}
+	quire_rmap_cache_range(avc);
+	avc->rb_subtree_last = last;
+	rb_link_node(&avc->rb, parent, link);
+	rb_insert_augmented(&avc->rb, &root->rb_root, &avc_augment);
 }
 
 /* The rule of 2015, see anon_vma_clone(). Root's rwsem held for writing. */
@@ -180,10 +171,11 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 	struct anon_vma *idle = NULL;
 
 	list_for_each_entry_reverse(pavc, &src->anon_vma_chain, same_vma) {
-		avc = list_first_entry(&batch->avcs, struct anon_vma_chain, same_vma);
-		list_del(&avc->same_vma);
-		batch->nr--;
-		link_avc(dst, avc, pavc->anon_vma);
+		avc = quire_stock_take(&batch->avcs);
+		avc->vma = dst;
+		avc->anon_vma = pavc->anon_vma;
+		list_add(&avc->same_vma, &dst->anon_vma_chain);
+		insert_after(avc, pavc, &pavc->anon_vma->rb_root);
 		if (!idle && is_idle(pavc->anon_vma))
 			idle = pavc->anon_vma;
 	}
@@ -192,7 +184,7 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 
 /**
  * __quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
- * @batch: of this fork
+ * @batch: of this fork, from which the chain is taken
  * @dst: the child's VMA, a copy of @src that is in no tree yet
  * @src: the parent's VMA, with an anon_vma; borrowed or not
  *
@@ -207,12 +199,19 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 {
 	struct anon_vma *root = src->anon_vma->root;
 	struct anon_vma *anon_vma;
+	unsigned int nr;
+	int err;
 
 	dst->anon_vma = NULL;
 	dst->anon_borrowed = false;
-	if (fill_batch(batch, list_count_nodes(&src->anon_vma_chain))) {
-		count(FORK_NOMEM);
-		return -ENOMEM;
+	nr = list_count_nodes(&src->anon_vma_chain);
+	if (batch->avcs.nr < nr) {
+		/* For half of the areas to come: others have no anonymous memory. */
+		err = quire_stock_fill(&batch->avcs, avc_cache, nr, nr + batch->areas / 2);
+		if (err) {
+			count(FORK_NOMEM);
+			return err;
+		}
 	}
 
 	down_write(&root->rwsem);
