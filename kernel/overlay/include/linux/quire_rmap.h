@@ -15,6 +15,7 @@
 #include <linux/mm_types.h>
 
 struct kmem_cache;
+struct seq_file;
 
 #ifdef CONFIG_QUIRE_RMAP
 
@@ -28,6 +29,7 @@ void quire_rmap_upgrade(struct vm_area_struct *vma);
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src);
 void __quire_rmap_released(struct vm_area_struct *vma);
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
+int quire_rmap_show(struct seq_file *m, struct mm_struct *mm);
 
 /**
  * quire_rmap_borrowed - does a VMA use an anon_vma that is not its own
@@ -89,6 +91,11 @@ static inline void quire_rmap_reset(struct vm_area_struct *vma) { }
 static inline void quire_rmap_prepare(struct vm_area_struct *vma) { }
 static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src) { }
 static inline void quire_rmap_released(struct vm_area_struct *vma) { }
+
+static inline int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
+{
+	return 0;
+}
 
 static inline struct anon_vma *quire_rmap_read_once(struct vm_area_struct *vma,
 						    struct anon_vma *read)

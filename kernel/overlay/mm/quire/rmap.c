@@ -57,11 +57,15 @@
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include "quire.h"
 #include "../vma.h"
 #include "rmap.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_rmap.h>
 
 DEFINE_STATIC_KEY_FALSE(quire_rmap_key);
 DEFINE_STATIC_KEY_FALSE(quire_rmap_used_key);
@@ -225,6 +229,8 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 	}
 	anon_vma->num_active_vmas++;
 	dst->anon_vma = anon_vma;
+	if (dst->anon_borrowed)
+		trace_rmap_borrow(dst);
 	up_write(&root->rwsem);
 	return 0;
 }
@@ -306,6 +312,7 @@ static void upgrade_locked(struct vm_area_struct *vma, struct anon_vma_chain **a
 		}
 	}
 	use_anon_vma(vma, anon_vma);
+	trace_rmap_upgrade(vma);
 }
 
 /**
@@ -331,6 +338,7 @@ void quire_rmap_upgrade(struct vm_area_struct *vma)
 	child = avc ? alloc_child(READ_ONCE(vma->anon_vma)) : NULL;
 	if (!child) {
 		count(UPGRADE_NOMEM);
+		trace_rmap_upgrade_nomem(vma);
 		goto out;
 	}
 	down_write(&root->rwsem);
@@ -383,8 +391,10 @@ bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *sh
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
 {
 	dst->anon_borrowed = src->anon_borrowed && dst->anon_vma == src->anon_vma;
-	if (dst->anon_borrowed)
+	if (dst->anon_borrowed) {
 		count(INHERITED);
+		trace_rmap_borrow(dst);
+	}
 }
 
 /**
@@ -395,6 +405,7 @@ void __quire_rmap_released(struct vm_area_struct *vma)
 {
 	vma->anon_borrowed = false;
 	count(RELEASED);
+	trace_rmap_release(vma);
 }
 
 static int upgrade_mm(struct mm_struct *mm)
@@ -486,6 +497,70 @@ long quire_rmap_borrowers(void)
 	return sum;
 }
 
+static ssize_t borrowers_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%ld\n", max(quire_rmap_borrowers(), 0L));
+}
+QUIRE_ATTR_RO(borrowers);
+
+static const struct attribute * const rmap_knobs[] = { &borrowers_knob.attr, NULL };
+
+/* Chains of 1, 2, 3-4, 5-8, 9-16, 17-32 and more links. */
+#define CHAIN_CLASSES 7
+
+struct chain_count {
+	unsigned long areas, borrowed, links;
+	unsigned long lengths[CHAIN_CLASSES];
+};
+
+static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
+{
+	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
+	unsigned long links;
+
+	if (!anon_vma)
+		return;
+	/* An upgrade lengthens it. */
+	anon_vma_lock_read(anon_vma);
+	links = list_count_nodes(&vma->anon_vma_chain);
+	counts->borrowed += quire_rmap_borrowed(vma);
+	anon_vma_unlock_read(anon_vma);
+	counts->areas++;
+	counts->links += links;
+	counts->lengths[min(order_base_2(links), CHAIN_CLASSES - 1)]++;
+}
+
+/**
+ * quire_rmap_show - what the reverse map of a process's anonymous memory takes
+ * @m: /proc/PID/quire
+ * @mm: the process's
+ *
+ * Takes mmap_lock for reading. Returns 0 or -EINTR.
+ */
+int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
+{
+	struct chain_count counts = {};
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+	int i;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	for_each_vma(vmi, vma) {
+		count_chain(&counts, vma);
+		cond_resched();
+	}
+	mmap_read_unlock(mm);
+	seq_printf(m, "rmap_areas: %lu\nrmap_borrowed: %lu\nrmap_links: %lu\n",
+		   counts.areas, counts.borrowed, counts.links);
+	seq_printf(m, "rmap_links_kb: %lu\nrmap_chain_lengths:",
+		   counts.links * kmem_cache_size(avc_cache) / 1024);
+	for (i = 0; i < CHAIN_CLASSES - 1; i++)
+		seq_printf(m, " %u:%lu", 1U << i, counts.lengths[i]);
+	seq_printf(m, " more:%lu\n", counts.lengths[i]);
+	return 0;
+}
+
 static int rmap_start(void)
 {
 	static_branch_enable(&quire_rmap_used_key);
@@ -516,6 +591,7 @@ static struct quire_feature rmap_feature = {
 	.key = &quire_rmap_key,
 	.start = rmap_start,
 	.drain = rmap_drain,
+	.knobs = rmap_knobs,
 	.counter_names = rmap_count_names,
 	.counters = (unsigned long __percpu *)rmap_counts,
 };
