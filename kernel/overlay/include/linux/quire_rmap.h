@@ -26,6 +26,7 @@ DECLARE_STATIC_KEY_FALSE(quire_rmap_used_key);
 
 void quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cache *avc_cachep);
 void quire_rmap_upgrade(struct vm_area_struct *vma);
+void quire_rmap_write(struct vm_area_struct *vma);
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src);
 void __quire_rmap_released(struct vm_area_struct *vma);
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
@@ -83,7 +84,7 @@ static inline void quire_rmap_released(struct vm_area_struct *vma)
 
 static inline void quire_rmap_init(struct kmem_cache *anon_vma_cachep,
 				   struct kmem_cache *avc_cachep) { }
-static inline void quire_rmap_upgrade(struct vm_area_struct *vma) { }
+static inline void quire_rmap_write(struct vm_area_struct *vma) { }
 static inline bool quire_rmap_extends(struct vm_area_struct *longer,
 				      struct vm_area_struct *shorter) { return false; }
 static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma) { return false; }

@@ -6,8 +6,8 @@
  * for a page which the child makes later does not have to visit the parent
  * (Rik van Riel's anon_vma_chain, 2010). A child that execs, exits or only
  * reads makes no such page. So here the child's VMA is linked to the anon_vmas
- * of the parent's VMA, as ever, but uses the parent's anon_vma until its first
- * anonymous fault: it borrows. A child of a borrower clones the same chain, so
+ * of the parent's VMA, as ever, but uses the parent's anon_vma until it is written
+ * to: it borrows. A child of a borrower clones the same chain, so
  * chains grow with the generations that write and not with the depth of forks.
  *
  * What makes it correct is the invariant that Linux itself rests on:
@@ -79,13 +79,14 @@ enum rmap_count {
 	RMAP_ADOPTED,		/* borrowers that found one nobody else uses */
 	RMAP_JOINED,		/* borrowers that joined a neighbour's */
 	RMAP_UPGRADE_NOMEM,	/* upgrades that failed: still borrowers */
+	RMAP_DEFERRED,		/* faults that left a young borrower one */
 	RMAP_RELEASED,		/* borrowers that were unmapped */
 	NR_RMAP_COUNTS,
 };
 
 static const char * const rmap_count_names[] = {
 	"borrowed", "fork_reused", "fork_nomem", "inherited", "upgraded", "adopted",
-	"joined", "upgrade_nomem", "released", NULL,
+	"joined", "upgrade_nomem", "deferred", "released", NULL,
 };
 
 static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
@@ -94,6 +95,15 @@ static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
 
 static struct kmem_cache *anon_vma_cache __ro_after_init;
 static struct kmem_cache *avc_cache __ro_after_init;
+
+/*
+ * A child that is about to exec or exit writes to its stack and a little data
+ * first. For so many faults of a thread its writes do not end the borrowing...
+ */
+static unsigned int defer_faults = 64;
+QUIRE_UINT_KNOB(defer_faults, defer_faults, 0, 4096);
+/* ...where not more areas than this use the anon_vma: walks stay short. */
+#define DEFER_USERS 8
 
 /* How often, and at which interval, a drain looks for borrowers it did not see. */
 #define DRAIN_PASSES 100
@@ -356,6 +366,25 @@ out:
 }
 
 /**
+ * quire_rmap_write - a borrower is about to get an anonymous folio
+ * @vma: with an anon_vma, borrowed when the caller looked
+ *
+ * Upgrades it, or leaves it for now: the folio is then attached to the borrowed
+ * anon_vma, which is as valid (invariant 1). Context: as quire_rmap_upgrade().
+ */
+void quire_rmap_write(struct vm_area_struct *vma)
+{
+	/* Stale at worst: what the pointer ever pointed to is in the chain. */
+	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
+
+	if (current->mm == vma->vm_mm && current->min_flt < READ_ONCE(defer_faults) &&
+	    data_race(anon_vma->num_active_vmas) <= DEFER_USERS)
+		count(DEFERRED);
+	else
+		quire_rmap_upgrade(vma);
+}
+
+/**
  * quire_rmap_extends - is one VMA's chain another's plus its own anon_vma
  * @longer: a VMA that does not borrow
  * @shorter: a borrower in the same mm
@@ -503,7 +532,11 @@ static ssize_t borrowers_show(struct kobject *kobj, struct kobj_attribute *attr,
 }
 QUIRE_ATTR_RO(borrowers);
 
-static const struct attribute * const rmap_knobs[] = { &borrowers_knob.attr, NULL };
+static const struct attribute * const rmap_knobs[] = {
+	&borrowers_knob.attr,
+	&defer_faults_knob.attr.attr,
+	NULL
+};
 
 /* Chains of 1, 2, 3-4, 5-8, 9-16, 17-32 and more links. */
 #define CHAIN_CLASSES 7
