@@ -13,7 +13,7 @@ def script(options: Options) -> str:
         f"./vmas 300 {depth}",
     ]
     if not options.tiny:
-        lines.append("./vmas 1000 0")
+        lines += ["./vmas 1000 0", "./chains 1000 100"]
     return "\n".join(lines)
 
 
@@ -21,9 +21,9 @@ BENCHMARK = Benchmark(
     name="lots-of-forks",
     title="ten shells running cat | wc; fork and exit by mappings and by fork depth",
     features=("fork", "rmap"),
-    programs=("lots_of_forks", "vmas"),
+    programs=("lots_of_forks", "vmas", "chains"),
     script=script,
-    shown=("us_per_pipeline", "us"),
+    shown=("us_per_pipeline", "us", "sum_kb"),
     native=("real_s", "user_s", "sys_s"),
     main=({"vmas": "300", "depth": "32", "writes": "none"}, "us"),
 )
