@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import subprocess
 import time
 from collections.abc import Callable
 
 import pytest
 
 import ktap
-from guest import boot
+from guest import boot, paths
 
 SYSFS = "/sys/kernel/mm/quire/rmap"
 CHECK = "/sys/kernel/debug/quire/rmap_check"
@@ -31,8 +34,14 @@ def test_model(selftest: Callable[..., ktap.Report]) -> None:
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_allocation_failure(selftest: Callable[..., ktap.Report]) -> None:
-    """A borrower that cannot be upgraded stays one."""
+    """A borrower that cannot be upgraded stays one, and a fork may fail at each of its allocations."""
     selftest("rmap_fail", append="quire=rmap")
+
+
+@pytest.mark.debug
+def test_model_deep(selftest: Callable[..., ktap.Report]) -> None:
+    """Likewise, with chains of generations that write, split and merge."""
+    selftest("rmap_model", "400", "11", "deep", append="quire=rmap")
 
 
 def test_with_all_features(selftest: Callable[..., ktap.Report]) -> None:
@@ -56,9 +65,35 @@ def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None
 
 def test_off_borrows_nothing(guest: Callable[..., boot.Result]) -> None:
     """Off by default, and then no counter moves."""
-    result = guest(f"(ls; ls) >/dev/null; cat {SYSFS}/enabled {SYSFS}/stats/*")
+    result = guest(f"(ls; ls) >/dev/null; cat {SYSFS}/enabled {SYSFS}/borrowers {SYSFS}/stats/*")
     assert result.status == 0
     assert set(result.output.split()) == {"0"}
+
+
+def test_vma_userspace() -> None:
+    """The kernel's own tests of mm/vma.c in user space, with our edits in it."""
+    folder = paths.TREE / "tools/testing/vma"
+    header = subprocess.run(["gcc", "-E", "-include", "urcu.h", "-x", "c", "/dev/null"], capture_output=True, check=False)
+    if header.returncode:
+        pytest.skip("no liburcu-dev")
+    # The base's stubs lack the first of these.
+    stubs = "-D'vma_close(vma)=((void)(vma))' -D'quire_pt_split(vma,addr)=0'"
+    with paths.build_lock():
+        made = subprocess.run(["make", "-C", str(folder)], env={**os.environ, "CFLAGS": stubs}, text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        ran = subprocess.run(["./vma"], cwd=folder, text=True, check=False, capture_output=True)
+        subprocess.run(["make", "-C", str(folder), "clean"], check=True, capture_output=True)
+    assert made.returncode == 0, made.stdout[-3000:]
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"(\d+) tests run, \1 passed, 0 failed", ran.stdout), ran.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_race_soak(selftest: Callable[..., ktap.Report], minutes: int) -> None:
+    """Migration, compaction and reclaim while processes fork, write, split and exit; with rmap only, then with all."""
+    for features in ("rmap", "on"):
+        selftest("rmap_race", str(minutes * 30), append=f"quire={features}", timeout=minutes * 60 + 600)
 
 
 @pytest.mark.soak
@@ -68,5 +103,6 @@ def test_model_soak(selftest: Callable[..., ktap.Report], minutes: int) -> None:
     end = time.monotonic() + minutes * 60
     while time.monotonic() < end:
         seed = random.randrange(1, 2**48)
-        print(f"rmap_model 6000 {seed}")
-        selftest("rmap_model", "6000", str(seed), append="quire=rmap", timeout=3600)
+        how = random.choice([[], ["deep"]])
+        print(f"rmap_model 6000 {seed} {' '.join(how)}")
+        selftest("rmap_model", "6000", str(seed), *how, append="quire=rmap", timeout=3600)

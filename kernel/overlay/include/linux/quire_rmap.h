@@ -12,26 +12,12 @@
 #define _LINUX_QUIRE_RMAP_H
 
 #include <linux/jump_label.h>
-#include <linux/list.h>
 #include <linux/mm_types.h>
 
 struct kmem_cache;
-
-int anon_vma_fork(struct vm_area_struct *vma, struct vm_area_struct *pvma);
+struct seq_file;
 
 #ifdef CONFIG_QUIRE_RMAP
-
-/**
- * struct quire_rmap_batch - anon_vma_chains that were allocated for one fork
- * @avcs: unused ones, linked by same_vma
- * @nr: how many
- * @areas: how many areas of the parent are still to come, at most
- */
-struct quire_rmap_batch {
-	struct list_head avcs;
-	unsigned int nr;
-	int areas;
-};
 
 /* The feature's gate: forks borrow. */
 DECLARE_STATIC_KEY_FALSE(quire_rmap_key);
@@ -39,13 +25,12 @@ DECLARE_STATIC_KEY_FALSE(quire_rmap_key);
 DECLARE_STATIC_KEY_FALSE(quire_rmap_used_key);
 
 void quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cache *avc_cachep);
-int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
-		      struct vm_area_struct *src);
-void __quire_rmap_batch_end(struct quire_rmap_batch *batch);
 void quire_rmap_upgrade(struct vm_area_struct *vma);
+void quire_rmap_write(struct vm_area_struct *vma);
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src);
 void __quire_rmap_released(struct vm_area_struct *vma);
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
+int quire_rmap_show(struct seq_file *m, struct mm_struct *mm);
 
 /**
  * quire_rmap_borrowed - does a VMA use an anon_vma that is not its own
@@ -76,30 +61,6 @@ static inline void quire_rmap_reset(struct vm_area_struct *vma)
 		vma->anon_borrowed = false;
 }
 
-/* Around the areas of one fork, which copies those of @mm. */
-static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch, struct mm_struct *mm)
-{
-	INIT_LIST_HEAD(&batch->avcs);
-	batch->nr = 0;
-	batch->areas = mm->map_count;
-}
-
-static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
-{
-	if (batch->nr)
-		__quire_rmap_batch_end(batch);
-}
-
-/* In place of anon_vma_fork(): borrow where the feature is on. */
-static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
-				  struct vm_area_struct *src)
-{
-	if (!static_branch_unlikely(&quire_rmap_key))
-		return anon_vma_fork(dst, src);
-	batch->areas--;
-	return src->anon_vma ? __quire_rmap_fork(batch, dst, src) : 0;
-}
-
 /* Before an anonymous folio is made where Linux needs no anon_vma_prepare(). */
 static inline void quire_rmap_prepare(struct vm_area_struct *vma)
 {
@@ -123,18 +84,7 @@ static inline void quire_rmap_released(struct vm_area_struct *vma)
 
 static inline void quire_rmap_init(struct kmem_cache *anon_vma_cachep,
 				   struct kmem_cache *avc_cachep) { }
-struct quire_rmap_batch { };
-
-static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch,
-					  struct mm_struct *mm) { }
-static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch) { }
-static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
-				  struct vm_area_struct *src)
-{
-	return anon_vma_fork(dst, src);
-}
-
-static inline void quire_rmap_upgrade(struct vm_area_struct *vma) { }
+static inline void quire_rmap_write(struct vm_area_struct *vma) { }
 static inline bool quire_rmap_extends(struct vm_area_struct *longer,
 				      struct vm_area_struct *shorter) { return false; }
 static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma) { return false; }
@@ -142,6 +92,11 @@ static inline void quire_rmap_reset(struct vm_area_struct *vma) { }
 static inline void quire_rmap_prepare(struct vm_area_struct *vma) { }
 static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src) { }
 static inline void quire_rmap_released(struct vm_area_struct *vma) { }
+
+static inline int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
+{
+	return 0;
+}
 
 static inline struct anon_vma *quire_rmap_read_once(struct vm_area_struct *vma,
 						    struct anon_vma *read)

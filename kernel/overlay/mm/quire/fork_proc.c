@@ -11,6 +11,7 @@
 #include <linux/pid.h>
 #include <linux/proc_fs.h>
 #include <linux/ptrace.h>
+#include <linux/quire_rmap.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/task.h>
@@ -96,6 +97,7 @@ static int quire_show(struct seq_file *m, void *v)
 	seq_printf(m, "fork_shared_tables: %lu\n", count.shared);
 	seq_printf(m, "fork_shared_kb: %lu\n", count.shared * (PMD_SIZE / 1024));
 	seq_printf(m, "fork_charged_tables: %lu\n", count.owned);
+	ret = quire_rmap_show(m, mm);
 out:
 	mmput(mm);
 	return ret;

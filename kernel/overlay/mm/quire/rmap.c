@@ -6,8 +6,8 @@
  * for a page which the child makes later does not have to visit the parent
  * (Rik van Riel's anon_vma_chain, 2010). A child that execs, exits or only
  * reads makes no such page. So here the child's VMA is linked to the anon_vmas
- * of the parent's VMA, as ever, but uses the parent's anon_vma until its first
- * anonymous fault: it borrows. A child of a borrower clones the same chain, so
+ * of the parent's VMA, as ever, but uses the parent's anon_vma until it is written
+ * to: it borrows. A child of a borrower clones the same chain, so
  * chains grow with the generations that write and not with the depth of forks.
  *
  * What makes it correct is the invariant that Linux itself rests on:
@@ -26,7 +26,8 @@
  * Fork keeps (2) since it clones chains; an upgrade changes the anon_vma, and
  * joins a neighbour's only where the chains become the same; a copy inherits
  * the flag; and Linux does not merge a borrower with an area without anon_vma
- * (is_mergeable_anon_vma).
+ * (is_mergeable_anon_vma). A borrower is upgraded before it is split or moved:
+ * its parts would not find each other's anon_vma later and never be one again.
  *
  * Accounting: num_active_vmas counts a borrower, so the anon_vma it uses is
  * never idle and the rule of 2015 (reuse of an idle anon_vma with less than two
@@ -52,14 +53,19 @@
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
 #include <linux/quire_rmap.h>
+#include <linux/rbtree_augmented.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include "quire.h"
 #include "../vma.h"
 #include "rmap.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_rmap.h>
 
 DEFINE_STATIC_KEY_FALSE(quire_rmap_key);
 DEFINE_STATIC_KEY_FALSE(quire_rmap_used_key);
@@ -73,13 +79,14 @@ enum rmap_count {
 	RMAP_ADOPTED,		/* borrowers that found one nobody else uses */
 	RMAP_JOINED,		/* borrowers that joined a neighbour's */
 	RMAP_UPGRADE_NOMEM,	/* upgrades that failed: still borrowers */
+	RMAP_DEFERRED,		/* faults that left a young borrower one */
 	RMAP_RELEASED,		/* borrowers that were unmapped */
 	NR_RMAP_COUNTS,
 };
 
 static const char * const rmap_count_names[] = {
 	"borrowed", "fork_reused", "fork_nomem", "inherited", "upgraded", "adopted",
-	"joined", "upgrade_nomem", "released", NULL,
+	"joined", "upgrade_nomem", "deferred", "released", NULL,
 };
 
 static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
@@ -89,8 +96,14 @@ static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
 static struct kmem_cache *anon_vma_cache __ro_after_init;
 static struct kmem_cache *avc_cache __ro_after_init;
 
-/* How many anon_vma_chains a fork allocates at once. */
-#define AVC_BATCH 32
+/*
+ * A child that is about to exec or exit writes to its stack and a little data
+ * first. For so many faults of a thread its writes do not end the borrowing...
+ */
+static unsigned int defer_faults = 64;
+QUIRE_UINT_KNOB(defer_faults, defer_faults, 0, 4096);
+/* ...where not more areas than this use the anon_vma: walks stay short. */
+#define DEFER_USERS 8
 
 /* How often, and at which interval, a drain looks for borrowers it did not see. */
 #define DRAIN_PASSES 100
@@ -107,50 +120,10 @@ void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cach
 	avc_cache = avc_cachep;
 }
 
-/**
- * __quire_rmap_batch_end - free what a fork did not use
- * @batch: is empty then
- */
-void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
+/* The cache of anon_vma_chains. */
+struct kmem_cache *quire_avc_cache(void)
 {
-	struct anon_vma_chain *avc, *next;
-	void *unused[AVC_BATCH];
-	unsigned int n = 0;
-
-	list_for_each_entry_safe(avc, next, &batch->avcs, same_vma) {
-		unused[n++] = avc;
-		if (n == AVC_BATCH) {
-			kmem_cache_free_bulk(avc_cache, n, unused);
-			n = 0;
-		}
-	}
-	kmem_cache_free_bulk(avc_cache, n, unused);
-	INIT_LIST_HEAD(&batch->avcs);
-	batch->nr = 0;
-}
-
-/*
- * Have @nr unused anon_vma_chains, and some for areas to come: half of them,
- * since others have no anonymous memory.
- */
-static int fill_batch(struct quire_rmap_batch *batch, unsigned int nr)
-{
-	void *avcs[AVC_BATCH];
-	unsigned int i, n;
-
-	while (batch->nr < nr) {
-		n = clamp(batch->areas / 2, 1, AVC_BATCH);
-		n = min_t(unsigned int, max(n, nr - batch->nr), AVC_BATCH);
-		if (!kmem_cache_alloc_bulk(avc_cache, GFP_KERNEL, n, avcs))
-			return -ENOMEM;
-		for (i = 0; i < n; i++) {
-			struct anon_vma_chain *avc = avcs[i];
-
-			list_add(&avc->same_vma, &batch->avcs);
-		}
-		batch->nr += n;
-	}
-	return 0;
+	return avc_cache;
 }
 
 static void link_avc(struct vm_area_struct *vma, struct anon_vma_chain *avc,
@@ -160,6 +133,39 @@ static void link_avc(struct vm_area_struct *vma, struct anon_vma_chain *avc,
 	avc->anon_vma = anon_vma;
 	list_add(&avc->same_vma, &vma->anon_vma_chain);
 	anon_vma_interval_tree_insert(avc, &anon_vma->rb_root);
+}
+
+static unsigned long avc_last_pgoff(struct anon_vma_chain *avc)
+{
+	return avc->vma->vm_pgoff + vma_pages(avc->vma) - 1;
+}
+
+RB_DECLARE_CALLBACKS_MAX(static, avc_augment, struct anon_vma_chain, rb, unsigned long,
+			 rb_subtree_last, avc_last_pgoff)
+
+/*
+ * Make @avc the next after @prev, whose area has the same range: what is above
+ * @prev in the tree knows of a range that ends as late, only what is between the
+ * two may not. No search, and a child is visited after its parent.
+ */
+static void insert_after(struct anon_vma_chain *avc, struct anon_vma_chain *prev,
+			 struct rb_root_cached *root)
+{
+	struct rb_node *parent = &prev->rb, **link = &prev->rb.rb_right;
+	unsigned long last = avc_last_pgoff(avc);
+
+	while (*link) {
+		struct anon_vma_chain *above;
+
+		parent = *link;
+		link = &parent->rb_left;
+		above = rb_entry(parent, struct anon_vma_chain, rb);
+		above->rb_subtree_last = max(above->rb_subtree_last, last);
+	}
+	quire_rmap_cache_range(avc);
+	avc->rb_subtree_last = last;
+	rb_link_node(&avc->rb, parent, link);
+	rb_insert_augmented(&avc->rb, &root->rb_root, &avc_augment);
 }
 
 /* The rule of 2015, see anon_vma_clone(). Root's rwsem held for writing. */
@@ -179,10 +185,11 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 	struct anon_vma *idle = NULL;
 
 	list_for_each_entry_reverse(pavc, &src->anon_vma_chain, same_vma) {
-		avc = list_first_entry(&batch->avcs, struct anon_vma_chain, same_vma);
-		list_del(&avc->same_vma);
-		batch->nr--;
-		link_avc(dst, avc, pavc->anon_vma);
+		avc = quire_stock_take(&batch->avcs);
+		avc->vma = dst;
+		avc->anon_vma = pavc->anon_vma;
+		list_add(&avc->same_vma, &dst->anon_vma_chain);
+		insert_after(avc, pavc, &pavc->anon_vma->rb_root);
 		if (!idle && is_idle(pavc->anon_vma))
 			idle = pavc->anon_vma;
 	}
@@ -191,7 +198,7 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 
 /**
  * __quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
- * @batch: of this fork
+ * @batch: of this fork, from which the chain is taken
  * @dst: the child's VMA, a copy of @src that is in no tree yet
  * @src: the parent's VMA, with an anon_vma; borrowed or not
  *
@@ -206,12 +213,19 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 {
 	struct anon_vma *root = src->anon_vma->root;
 	struct anon_vma *anon_vma;
+	unsigned int nr;
+	int err;
 
 	dst->anon_vma = NULL;
 	dst->anon_borrowed = false;
-	if (fill_batch(batch, list_count_nodes(&src->anon_vma_chain))) {
-		count(FORK_NOMEM);
-		return -ENOMEM;
+	nr = list_count_nodes(&src->anon_vma_chain);
+	if (batch->avcs.nr < nr) {
+		/* For half of the areas to come: others have no anonymous memory. */
+		err = quire_stock_fill(&batch->avcs, avc_cache, nr, nr + batch->areas / 2);
+		if (err) {
+			count(FORK_NOMEM);
+			return err;
+		}
 	}
 
 	down_write(&root->rwsem);
@@ -225,6 +239,8 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 	}
 	anon_vma->num_active_vmas++;
 	dst->anon_vma = anon_vma;
+	if (dst->anon_borrowed)
+		trace_rmap_borrow(dst);
 	up_write(&root->rwsem);
 	return 0;
 }
@@ -306,6 +322,7 @@ static void upgrade_locked(struct vm_area_struct *vma, struct anon_vma_chain **a
 		}
 	}
 	use_anon_vma(vma, anon_vma);
+	trace_rmap_upgrade(vma);
 }
 
 /**
@@ -331,6 +348,7 @@ void quire_rmap_upgrade(struct vm_area_struct *vma)
 	child = avc ? alloc_child(READ_ONCE(vma->anon_vma)) : NULL;
 	if (!child) {
 		count(UPGRADE_NOMEM);
+		trace_rmap_upgrade_nomem(vma);
 		goto out;
 	}
 	down_write(&root->rwsem);
@@ -345,6 +363,25 @@ void quire_rmap_upgrade(struct vm_area_struct *vma)
 out:
 	if (avc)
 		kmem_cache_free(avc_cache, avc);
+}
+
+/**
+ * quire_rmap_write - a borrower is about to get an anonymous folio
+ * @vma: with an anon_vma, borrowed when the caller looked
+ *
+ * Upgrades it, or leaves it for now: the folio is then attached to the borrowed
+ * anon_vma, which is as valid (invariant 1). Context: as quire_rmap_upgrade().
+ */
+void quire_rmap_write(struct vm_area_struct *vma)
+{
+	/* Stale at worst: what the pointer ever pointed to is in the chain. */
+	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
+
+	if (current->mm == vma->vm_mm && current->min_flt < READ_ONCE(defer_faults) &&
+	    data_race(anon_vma->num_active_vmas) <= DEFER_USERS)
+		count(DEFERRED);
+	else
+		quire_rmap_upgrade(vma);
 }
 
 /**
@@ -383,8 +420,10 @@ bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *sh
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
 {
 	dst->anon_borrowed = src->anon_borrowed && dst->anon_vma == src->anon_vma;
-	if (dst->anon_borrowed)
+	if (dst->anon_borrowed) {
 		count(INHERITED);
+		trace_rmap_borrow(dst);
+	}
 }
 
 /**
@@ -395,6 +434,7 @@ void __quire_rmap_released(struct vm_area_struct *vma)
 {
 	vma->anon_borrowed = false;
 	count(RELEASED);
+	trace_rmap_release(vma);
 }
 
 static int upgrade_mm(struct mm_struct *mm)
@@ -486,6 +526,74 @@ long quire_rmap_borrowers(void)
 	return sum;
 }
 
+static ssize_t borrowers_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%ld\n", max(quire_rmap_borrowers(), 0L));
+}
+QUIRE_ATTR_RO(borrowers);
+
+static const struct attribute * const rmap_knobs[] = {
+	&borrowers_knob.attr,
+	&defer_faults_knob.attr.attr,
+	NULL
+};
+
+/* Chains of 1, 2, 3-4, 5-8, 9-16, 17-32 and more links. */
+#define CHAIN_CLASSES 7
+
+struct chain_count {
+	unsigned long areas, borrowed, links;
+	unsigned long lengths[CHAIN_CLASSES];
+};
+
+static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
+{
+	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
+	unsigned long links;
+
+	if (!anon_vma)
+		return;
+	/* An upgrade lengthens it. */
+	anon_vma_lock_read(anon_vma);
+	links = list_count_nodes(&vma->anon_vma_chain);
+	counts->borrowed += quire_rmap_borrowed(vma);
+	anon_vma_unlock_read(anon_vma);
+	counts->areas++;
+	counts->links += links;
+	counts->lengths[min(order_base_2(links), CHAIN_CLASSES - 1)]++;
+}
+
+/**
+ * quire_rmap_show - what the reverse map of a process's anonymous memory takes
+ * @m: /proc/PID/quire
+ * @mm: the process's
+ *
+ * Takes mmap_lock for reading. Returns 0 or -EINTR.
+ */
+int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
+{
+	struct chain_count counts = {};
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+	int i;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	for_each_vma(vmi, vma) {
+		count_chain(&counts, vma);
+		cond_resched();
+	}
+	mmap_read_unlock(mm);
+	seq_printf(m, "rmap_areas: %lu\nrmap_borrowed: %lu\nrmap_links: %lu\n",
+		   counts.areas, counts.borrowed, counts.links);
+	seq_printf(m, "rmap_links_kb: %lu\nrmap_chain_lengths:",
+		   counts.links * kmem_cache_size(avc_cache) / 1024);
+	for (i = 0; i < CHAIN_CLASSES - 1; i++)
+		seq_printf(m, " %u:%lu", 1U << i, counts.lengths[i]);
+	seq_printf(m, " more:%lu\n", counts.lengths[i]);
+	return 0;
+}
+
 static int rmap_start(void)
 {
 	static_branch_enable(&quire_rmap_used_key);
@@ -516,6 +624,7 @@ static struct quire_feature rmap_feature = {
 	.key = &quire_rmap_key,
 	.start = rmap_start,
 	.drain = rmap_drain,
+	.knobs = rmap_knobs,
 	.counter_names = rmap_count_names,
 	.counters = (unsigned long __percpu *)rmap_counts,
 };

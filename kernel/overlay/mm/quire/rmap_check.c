@@ -17,7 +17,13 @@
  * away meanwhile is no error, so a miss is looked up again under the folio lock,
  * which everything that moves a folio to another anon_vma holds.
  *
- * The folios of a batch are referenced, which ends with the batch.
+ * The folios of a batch are referenced, which ends with the batch. Page tables
+ * that processes share are read in place and stay shared.
+ *
+ * Writing "break" takes one link of the writer out of its tree, checks the area,
+ * puts the link back and fails with EUCLEAN if that was seen: a checker that finds
+ * nothing must be able to. Meanwhile the pages of that area cannot be unmapped,
+ * and stay.
  */
 #define pr_fmt(fmt) "quire: rmap: " fmt
 
@@ -28,10 +34,13 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/pagewalk.h>
+#include <linux/quire_fork.h>
 #include <linux/quire_rmap.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
 
 #include "quire.h"
 #include "rmap.h"
@@ -44,17 +53,21 @@ struct entry {
 	unsigned long address;
 };
 
-struct check {
-	unsigned long processes, vmas, borrowed, chain_links, longest_chain;
-	unsigned long pages, ksm_pages, missing, chain_errors;
-	/* One batch, and where the next one begins. */
-	struct entry entries[BATCH];
-	unsigned int nr;
+/* Entries that were found, and where to go on. */
+struct batch {
+	struct entry *entries;
+	unsigned int nr, limit;
 	unsigned long next;
 };
 
+struct check {
+	unsigned long processes, vmas, borrowed, chain_links, longest_chain;
+	unsigned long pages, ksm_pages, missing, chain_errors;
+	struct entry entries[BATCH];
+};
+
 /* A page table entry; its lock is held. Returns 1 to stop: the batch is full. */
-static int collect(struct check *check, struct page *page, unsigned long address,
+static int collect(struct batch *batch, struct page *page, unsigned long address,
 		   unsigned long size)
 {
 	struct folio *folio;
@@ -63,36 +76,50 @@ static int collect(struct check *check, struct page *page, unsigned long address
 		folio = page_folio(page);
 		if (folio_test_anon(folio)) {
 			folio_get(folio);
-			check->entries[check->nr++] = (struct entry) {
+			batch->entries[batch->nr++] = (struct entry) {
 				.folio = folio, .page = page, .address = address,
 			};
 		}
 	}
-	check->next = address + size;
-	return check->nr == BATCH;
+	batch->next = address + size;
+	return batch->nr == batch->limit;
 }
 
-static int check_pte(pte_t *pte, unsigned long addr, unsigned long next, struct mm_walk *walk)
+/* One table, shared with other processes or not: read in place, as its pages are. */
+static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
-	pte_t ptent = ptep_get(pte);
+	spinlock_t *ptl;
+	pte_t *pte, *first;
+	int ret = 0;
 
-	if (!pte_present(ptent))
+	first = pte = pte_offset_map_lock_shared(walk->mm, pmd, addr, &ptl);
+	if (!pte) {
+		walk->action = ACTION_AGAIN;
 		return 0;
-	return collect(walk->private, vm_normal_page(walk->vma, addr, ptent), addr, PAGE_SIZE);
+	}
+	for (; addr < end && !ret; pte++, addr += PAGE_SIZE) {
+		pte_t ptent = ptep_get(pte);
+
+		if (pte_present(ptent))
+			ret = collect(walk->private, vm_normal_page(walk->vma, addr, ptent),
+				      addr, PAGE_SIZE);
+	}
+	pte_unmap_unlock(first, ptl);
+	return ret;
 }
 
-static int check_pmd(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
+static int check_pmd(pmd_t *pmd, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
 	spinlock_t *ptl = pmd_trans_huge_lock(pmd, walk->vma);
 	int ret = 0;
 
+	walk->action = ACTION_CONTINUE;
 	if (!ptl)
-		return 0;	/* a table of entries */
+		return check_table(pmd, addr, end, walk);
 	if (pmd_present(*pmd))
 		ret = collect(walk->private, vm_normal_page_pmd(walk->vma, addr, *pmd),
 			      addr, PMD_SIZE - (addr & ~PMD_MASK));
 	spin_unlock(ptl);
-	walk->action = ACTION_CONTINUE;
 	return ret;
 }
 
@@ -111,7 +138,7 @@ static int check_hugetlb(pte_t *pte, unsigned long hmask, unsigned long addr,
 }
 
 static const struct mm_walk_ops check_ops = {
-	.pte_entry = check_pte,
+	QUIRE_READS_SHARED
 	.pmd_entry = check_pmd,
 	.hugetlb_entry = check_hugetlb,
 	.walk_lock = PGWALK_RDLOCK,
@@ -145,15 +172,19 @@ static bool leads_to(struct folio *folio, struct vm_area_struct *vma)
 	return question.found;
 }
 
+/* Look again, now that the folio is locked. */
 static bool still_maps(struct vm_area_struct *vma, const struct entry *entry)
 {
-	struct folio_walk fw;
-	bool same;
+	struct entry found;
+	struct batch again = { .entries = &found, .limit = 1 };
+	bool same = false;
 
-	if (!folio_walk_start(&fw, vma, entry->address, 0))
-		return false;
-	same = fw.page == entry->page;
-	folio_walk_end(&fw, vma);
+	walk_page_range(vma->vm_mm, entry->address, entry->address + PAGE_SIZE, &check_ops,
+			&again);
+	if (again.nr) {
+		same = found.page == entry->page;
+		folio_put(found.folio);
+	}
 	return same;
 }
 
@@ -189,6 +220,7 @@ static void check_entry(struct check *check, struct vm_area_struct *vma, struct 
 
 static void check_pages(struct check *check, struct vm_area_struct *vma)
 {
+	struct batch batch = { .entries = check->entries, .limit = BATCH };
 	unsigned long addr = vma->vm_start;
 	unsigned int i;
 	int full;
@@ -196,11 +228,11 @@ static void check_pages(struct check *check, struct vm_area_struct *vma)
 	if (vma->vm_flags & (VM_PFNMAP | VM_IO))
 		return;
 	do {
-		check->nr = 0;
-		full = walk_page_range(vma->vm_mm, addr, vma->vm_end, &check_ops, check);
-		for (i = 0; i < check->nr; i++)
-			check_entry(check, vma, &check->entries[i]);
-		addr = check->next;
+		batch.nr = 0;
+		full = walk_page_range(vma->vm_mm, addr, vma->vm_end, &check_ops, &batch);
+		for (i = 0; i < batch.nr; i++)
+			check_entry(check, vma, &batch.entries[i]);
+		addr = batch.next;
 		cond_resched();
 	} while (full > 0 && addr < vma->vm_end);
 }
@@ -314,11 +346,97 @@ static int rmap_check_show(struct seq_file *m, void *v)
 	kvfree(check);
 	return err;
 }
-DEFINE_SHOW_ATTRIBUTE(rmap_check);
+
+/*
+ * May its link be taken out of the tree for a while? Only where it is the only
+ * one: others that left meanwhile would find the tree empty and free it.
+ */
+static bool is_alone(struct vm_area_struct *vma)
+{
+	struct anon_vma *anon_vma = vma->anon_vma;
+
+	return anon_vma && anon_vma->root == anon_vma && anon_vma->num_children == 1 &&
+	       anon_vma->num_active_vmas == 1 && list_is_singular(&vma->anon_vma_chain);
+}
+
+/* An area of this process that maps anonymous pages and is alone. */
+static struct vm_area_struct *find_victim(struct check *check, struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	for_each_vma(vmi, vma) {
+		if (!is_alone(vma))
+			continue;
+		check->pages = check->ksm_pages = 0;
+		check_pages(check, vma);
+		if (check->pages > check->ksm_pages)
+			return vma;
+	}
+	return NULL;
+}
+
+/* mmap_lock held for writing: nobody else gets into the anon_vma. */
+static int break_and_check(struct check *check, struct vm_area_struct *vma)
+{
+	struct anon_vma *anon_vma = vma->anon_vma;
+	struct anon_vma_chain *avc;
+
+	avc = list_first_entry(&vma->anon_vma_chain, struct anon_vma_chain, same_vma);
+	check->missing = 0;
+	anon_vma_lock_write(anon_vma);
+	anon_vma_interval_tree_remove(avc, &anon_vma->rb_root);
+	anon_vma_unlock_write(anon_vma);
+	check_pages(check, vma);
+	anon_vma_lock_write(anon_vma);
+	anon_vma_interval_tree_insert(avc, &anon_vma->rb_root);
+	anon_vma_unlock_write(anon_vma);
+	return check->missing ? -EUCLEAN : 0;
+}
+
+static ssize_t rmap_check_write(struct file *file, const char __user *ubuf, size_t len,
+				loff_t *pos)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	struct check *check;
+	char word[8] = "";
+	int ret = -EINTR;
+
+	if (len >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, ubuf, len))
+		return -EFAULT;
+	if (!sysfs_streq(word, "break"))
+		return -EINVAL;
+	check = kvzalloc(sizeof(*check), GFP_KERNEL);
+	if (!check)
+		return -ENOMEM;
+	if (!mmap_write_lock_killable(mm)) {
+		vma = find_victim(check, mm);
+		ret = vma ? break_and_check(check, vma) : -ENOENT;
+		mmap_write_unlock(mm);
+	}
+	kvfree(check);
+	return ret ?: len;
+}
+
+static int rmap_check_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, rmap_check_show, NULL);
+}
+
+static const struct file_operations rmap_check_fops = {
+	.open = rmap_check_open,
+	.read = seq_read,
+	.write = rmap_check_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
 
 static int __init rmap_check_init(void)
 {
-	debugfs_create_file("rmap_check", 0400, quire_debugfs(), NULL, &rmap_check_fops);
+	debugfs_create_file("rmap_check", 0600, quire_debugfs(), NULL, &rmap_check_fops);
 	return 0;
 }
 late_initcall(rmap_check_init);

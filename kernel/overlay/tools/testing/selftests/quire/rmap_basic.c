@@ -4,12 +4,14 @@
  * order. After each step the content must be right and the reverse map complete.
  */
 #define _GNU_SOURCE
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "harness.h"
@@ -159,6 +161,7 @@ FIXTURE_SETUP(rmap)
 		SKIP(return, "no rmap feature in this kernel");
 	mount_debugfs();
 	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
+	ASSERT_EQ(0, write_text(RMAP "defer_faults", "0"));
 	ASSERT_EQ(0, rmap_check(NULL));
 }
 
@@ -167,6 +170,7 @@ FIXTURE_TEARDOWN(rmap)
 	if (self->enabled < 0)
 		return;
 	ASSERT_EQ(0, rmap_check(NULL));
+	ASSERT_EQ(0, write_text(RMAP "defer_faults", "64"));
 	ASSERT_EQ(0, write_text(RMAP "enabled", self->enabled ? "1" : "0"));
 }
 
@@ -266,7 +270,6 @@ TEST_F(rmap, split_and_merge_borrowed)
 		STEP(self->fd, MUST(!mprotect(base + 2 * PAGE, 2 * PAGE, PROT_READ));
 			MUST(areas_in(base, 8) == 3););
 		STEP(self->fd, MUST(!mprotect(base + 2 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE));
-			/* Nobody wrote: the same anon_vma, borrowed, everywhere. */
 			MUST(areas_in(base, 8) == 1););
 		STEP(self->fd, *word(base, 3) = 99; MUST(*word(base, 4) == 14););
 		_exit(0);
@@ -279,30 +282,61 @@ TEST_F(rmap, split_and_merge_borrowed)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-TEST_F(rmap, halves_join)
+/* Parts of what was borrowed are one area again, in whichever order they were written to. */
+TEST_F(rmap, parts_merge)
 {
-	char *base = map(8);
-	long joined = rmap_counter("joined");
+	char *base = map(16);
 
-	fill(base, 8, 10);
+	fill(base, 16, 10);
 	if (!fork_child(&self->child, self->fd)) {
-		STEP(self->fd, MUST(!mprotect(base + 4 * PAGE, 4 * PAGE, PROT_READ));
-			*word(base, 0) = 1;);
-		/* One half has its own anon_vma by now, the other one borrows. */
-		STEP(self->fd, MUST(!mprotect(base + 4 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE));
-			MUST(areas_in(base, 8) == 2););
-		STEP(self->fd, *word(base, 5) = 2;);
-		STEP(self->fd, MUST(!mprotect(base, 8 * PAGE, PROT_READ));
-			MUST(!mprotect(base, 8 * PAGE, PROT_READ | PROT_WRITE));
-			MUST(areas_in(base, 8) == 1);
-			MUST(*word(base, 0) == 1 && *word(base, 5) == 2 && *word(base, 7) == 17););
+		STEP(self->fd,
+			for (int i = 1; i < 16; i += 2)
+				MUST(!mprotect(base + i * PAGE, PAGE, PROT_READ));
+			MUST(areas_in(base, 16) == 16);
+		);
+		STEP(self->fd,
+			for (int i = 0; i < 16; i += 4)
+				*word(base, i) = i;
+		);
+		STEP(self->fd, MUST(!mprotect(base, 16 * PAGE, PROT_READ | PROT_WRITE));
+			MUST(areas_in(base, 16) == 1););
+		STEP(self->fd,
+			for (int i = 0; i < 16; i++)
+				MUST(*word(base, i) == (i % 4 ? 10 : 0) + i);
+			fill(base, 16, 50);
+		);
 		_exit(0);
 	}
 	for (int i = 0; i < 4; i++) {
 		EXPECT_TRUE(step(&self->child));
 		EXPECT_EQ(0, rmap_check(NULL));
 	}
-	EXPECT_GE(rmap_counter("joined"), joined + 1);
+	EXPECT_TRUE(holds(base, 16, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+/* A part that was moved away and back, with the rest written to meanwhile. */
+TEST_F(rmap, part_moves_back)
+{
+	char *base = map(8), *to = map(8);
+
+	fill(base, 8, 10);
+	munmap(to, 8 * PAGE);
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(mremap(base + 4 * PAGE, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE |
+				MREMAP_FIXED, to) == to);
+			*word(base, 0) = 1;);
+		STEP(self->fd, *word(to, 0) = 2;
+			MUST(mremap(to, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+				base + 4 * PAGE) == base + 4 * PAGE);
+			MUST(areas_in(base, 8) == 1);
+			MUST(*word(base, 0) == 1 && *word(base, 4) == 2 && *word(base, 7) == 17););
+		_exit(0);
+	}
+	for (int i = 0; i < 2; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
 	EXPECT_TRUE(holds(base, 8, 10));
 	EXPECT_EQ(0, reap(&self->child));
 }
@@ -756,6 +790,202 @@ TEST_F_TIMEOUT(rmap, chain_mixed, 600)
 {
 	for (int pattern = 0; pattern < 6; pattern++)
 		chain_run(_metadata, pattern, 2);
+}
+
+/* A checker that finds nothing must be able to: it breaks one area and looks. */
+TEST_F(rmap, checker_sees_a_break)
+{
+	char *base = map(3);
+	int err;
+
+	/* Alone, so that no neighbour's anon_vma is used. */
+	ASSERT_EQ(0, munmap(base, PAGE));
+	ASSERT_EQ(0, munmap(base + 2 * PAGE, PAGE));
+	*word(base, 1) = 1;
+	err = write_text(RMAP_CHECK, "break");
+	if (err == -ENOENT)
+		SKIP(return, "no checker in this kernel");
+	EXPECT_EQ(-EUCLEAN, err);
+	EXPECT_EQ(-EINVAL, write_text(RMAP_CHECK, "broken"));
+	EXPECT_EQ(0, rmap_check(NULL));
+}
+
+/* The number behind a name in a file of "name: number". */
+static long field(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	char line[256];
+	long value = -1;
+
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			value = strtol(line + strlen(name), NULL, 10);
+	if (file)
+		fclose(file);
+	return value;
+}
+
+TEST_F(rmap, shown_in_proc)
+{
+	void *base = map_areas();
+
+	ASSERT_NE(MAP_FAILED, base);
+	if (access("/proc/self/quire", F_OK))
+		SKIP(return, "no /proc/PID/quire in this kernel");
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(field("/proc/self/quire", "rmap_borrowed:") >= AREAS);
+			MUST(field("/proc/self/quire", "rmap_areas:") >= AREAS);
+			MUST(field("/proc/self/quire", "rmap_links:") >= AREAS);
+			MUST(field("/proc/self/quire", "rmap_links_kb:") >= 1););
+		_exit(0);
+	}
+	EXPECT_GE(read_number(RMAP "borrowers"), AREAS);
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+#define FORK_FEATURE "/sys/kernel/mm/quire/fork/"
+
+/* The checker reads tables that fork shares, and leaves them shared. */
+TEST_F(rmap, checker_leaves_tables_shared)
+{
+	long fork_enabled = read_number(FORK_FEATURE "enabled"), shared;
+	struct rmap_report report;
+	char *area, *base;
+
+	if (fork_enabled < 0)
+		SKIP(return, "no fork feature in this kernel");
+	area = map(3 * HUGE / PAGE);
+	ASSERT_NE(MAP_FAILED, area);
+	base = (char *)(((unsigned long)area + HUGE - 1) & ~(HUGE - 1));
+	madvise(area, 3 * HUGE, MADV_NOHUGEPAGE);
+	fill(base, HUGE / PAGE, 10);
+	ASSERT_EQ(0, write_text(FORK_FEATURE "enabled", "1"));
+	ASSERT_EQ(0, write_text("/proc/self/quire", "1"));
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, MUST(holds(base, HUGE / PAGE, 10)););
+		_exit(0);
+	}
+	shared = field("/proc/self/quire", "fork_shared_tables:");
+	EXPECT_GE(shared, 1);
+	EXPECT_EQ(0, rmap_check(&report));
+	EXPECT_EQ(shared, field("/proc/self/quire", "fork_shared_tables:"));
+	/* Visited in both processes, where there is a checker. */
+	if (report.pages >= 0)
+		EXPECT_GE(report.pages, 2 * (long)(HUGE / PAGE));
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_EQ(0, reap(&self->child));
+	EXPECT_EQ(0, write_text(FORK_FEATURE "enabled", fork_enabled ? "1" : "0"));
+}
+
+/* The writes of a young child are put into what it borrows, a number of them. */
+TEST_F(rmap, young_writer_borrows)
+{
+	unsigned int pages = 128;
+	char *base = map(pages + 2) + PAGE;
+	long deferred = rmap_counter("deferred"), before;
+
+	/* Alone, for an anon_vma that many areas use is not written to. */
+	ASSERT_EQ(0, munmap(base - PAGE, PAGE));
+	ASSERT_EQ(0, munmap(base + pages * PAGE, PAGE));
+	madvise(base, pages * PAGE, MADV_NOHUGEPAGE);
+	fill(base, pages, 10);
+	EXPECT_EQ(-EINVAL, write_text(RMAP "defer_faults", "4097"));
+	ASSERT_EQ(0, write_text(RMAP "defer_faults", "64"));
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd, fill(base, 8, 50););
+		STEP(self->fd, fill(base, pages, 90););
+		STEP(self->fd, MUST(holds(base, pages, 90)););
+		_exit(0);
+	}
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_GE(rmap_counter("deferred"), deferred + 8);
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_TRUE(holds(base, pages, 10));
+	before = upgrades();
+	EXPECT_TRUE(step(&self->child));
+	/* It is not young any more. */
+	EXPECT_GE(upgrades(), before + 1);
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, write_text("/proc/sys/vm/compact_memory", "1"));
+	EXPECT_TRUE(step(&self->child));
+	EXPECT_TRUE(holds(base, pages, 10));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
+static pid_t clone_with(uint64_t flags)
+{
+	struct clone_args args = { .flags = flags, .exit_signal = SIGCHLD };
+
+	return syscall(SYS_clone3, &args, sizeof(args));
+}
+
+/* clone3 forks too, with and without what it can add. */
+TEST_F(rmap, clone3)
+{
+	static const uint64_t flags[] = { 0, CLONE_CLEAR_SIGHAND, CLONE_FS | CLONE_FILES,
+					  CLONE_PARENT_SETTID };
+	void *base = map_areas();
+	int status;
+
+	ASSERT_NE(MAP_FAILED, base);
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
+		pid_t parent_tid = 0;
+		struct clone_args args = { .flags = flags[i], .exit_signal = SIGCHLD,
+					   .parent_tid = (unsigned long)&parent_tid };
+		long borrowed = rmap_counter("borrowed");
+		pid_t pid = syscall(SYS_clone3, &args, sizeof(args));
+
+		if (!pid) {
+			*word(base, 0) = 7;
+			/* A grandchild borrows what the child borrows or owns. */
+			pid = clone_with(0);
+			if (!pid)
+				_exit(*word(base, 0) != 7 || *word(base, 1) != 1001);
+			_exit(waitpid(pid, &status, 0) != pid || status);
+		}
+		ASSERT_GT(pid, 0);
+		EXPECT_EQ(0, rmap_check(NULL));
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(0, status);
+		EXPECT_GE(rmap_counter("borrowed") - borrowed, 2 * AREAS - 8);
+	}
+	EXPECT_TRUE(holds(base, AREAS, 1000));
+}
+
+/* Many mappings and a chain of forks: bulk allocation, more than one round of it. */
+TEST_F(rmap, many_areas_and_holes)
+{
+	unsigned int pages = 300;
+	char *base = map(pages);
+	int status;
+
+	ASSERT_NE(MAP_FAILED, base);
+	fill(base, pages, 4000);
+	for (unsigned int i = 1; i < pages; i += 2)
+		ASSERT_EQ(0, mprotect(word(base, i), PAGE, PROT_READ));
+	/* Areas that a child does not get, so that its tree differs. */
+	for (unsigned int i = 20; i < pages; i += 20)
+		ASSERT_EQ(0, madvise(word(base, i), 3 * PAGE, MADV_DONTFORK));
+	for (int depth = 0; depth < 3; depth++) {
+		pid_t pid = fork();
+
+		if (pid > 0) {
+			EXPECT_EQ(pid, waitpid(pid, &status, 0));
+			EXPECT_EQ(0, status);
+			if (depth)
+				_exit(status || rmap_check(NULL));
+			return;
+		}
+		for (unsigned int i = 0; i < pages; i++) {
+			if (i >= 20 && i % 20 < 3)
+				MUST(msync(word(base, i), PAGE, MS_ASYNC));
+			else
+				MUST(*word(base, i) == 4000 + i);
+		}
+		MUST(!rmap_check(NULL));
+	}
+	_exit(0);
 }
 
 TEST_HARNESS_MAIN

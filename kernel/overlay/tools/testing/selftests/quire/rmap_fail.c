@@ -48,6 +48,7 @@ TEST(upgrade_fails)
 	if (access(FAILSLAB "probability", W_OK) || access(FAIL_THESE, W_OK))
 		SKIP(return, "no failslab");
 	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
+	ASSERT_EQ(0, write_text(RMAP "defer_faults", "0"));
 	base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	for (i = 0; i < PAGES; i++)
 		*word(base, i) = i;
@@ -81,6 +82,73 @@ TEST(upgrade_fails)
 	EXPECT_TRUE(WIFEXITED(status));
 	EXPECT_EQ(0, WEXITSTATUS(status));
 	EXPECT_GT(rmap_counter("upgrade_nomem"), failed);
+	for (i = 0; i < PAGES; i++)
+		EXPECT_EQ(i, *word(base, i));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, write_text(RMAP "defer_faults", "64"));
+	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
+}
+
+/* The allocation that fails, counted from now on; 0: none, or how many are left. */
+static int fail_nth(int nth)
+{
+	char text[16];
+
+	if (nth < 0)
+		return read_number("/proc/thread-self/fail-nth");
+	snprintf(text, sizeof(text), "%d", nth);
+	return write_text("/proc/thread-self/fail-nth", text);
+}
+
+/* fork() without one of its allocations, for each of them, until it needs no more. */
+TEST(fork_fails_anywhere)
+{
+	long enabled = read_number(RMAP "enabled");
+	int nth, failed = 0, status, i;
+	uint64_t *base;
+
+	if (enabled < 0)
+		SKIP(return, "no rmap feature in this kernel");
+	mount_debugfs();
+	if (access(FAILSLAB "probability", W_OK) || access("/proc/thread-self/fail-nth", W_OK))
+		SKIP(return, "no failslab");
+	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
+	write_text(FAILSLAB "cache-filter", "N");
+	write_text(FAILSLAB "ignore-gfp-wait", "N");
+	write_text(FAILSLAB "verbose", "0");
+	base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (i = 0; i < PAGES; i++) {
+		*word(base, i) = i;
+		ASSERT_EQ(0, i % 2 ? mprotect(word(base, i), PAGE, PROT_READ) : 0);
+	}
+	for (nth = 1; nth < 2000; nth++) {
+		bool injected;
+		pid_t pid;
+
+		ASSERT_EQ(0, fail_nth(nth));
+		pid = fork();
+		if (!pid) {
+			for (i = 0; i < PAGES; i++)
+				if (*word(base, i) != i)
+					_exit(1);
+			_exit(0);
+		}
+		/* What is left to count down: none of it if one failed. */
+		injected = fail_nth(-1) == 0;
+		fail_nth(0);
+		failed += pid < 0;
+		if (pid > 0) {
+			ASSERT_EQ(pid, waitpid(pid, &status, 0));
+			ASSERT_EQ(0, status);
+		}
+		if (nth % 16 == 0)
+			ASSERT_EQ(0, rmap_check(NULL));
+		if (!injected)
+			break;
+	}
+	/* It must have come to the areas and their links. */
+	EXPECT_GT(failed, PAGES / 4);
+	EXPECT_LT(nth, 2000);
 	for (i = 0; i < PAGES; i++)
 		EXPECT_EQ(i, *word(base, i));
 	EXPECT_EQ(0, rmap_check(NULL));

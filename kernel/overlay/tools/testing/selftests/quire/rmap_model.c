@@ -7,7 +7,10 @@
  * waits for the end of it, and now and then has the kernel check its reverse
  * map. One operation at a time and a fixed seed: every run is the same.
  *
- * Usage: rmap_model [STEPS [SEED]]
+ * Usage: rmap_model [STEPS [SEED [deep]]]
+ *
+ * With "deep" mostly the youngest process is picked, so that forks make a chain
+ * of generations, some of which write, split and merge.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -49,6 +52,8 @@ static struct {
 static int sockets[PROCESSES][2];
 static pid_t pids[PROCESSES];
 static uint64_t state;
+static bool deep;
+static int youngest;
 
 static uint64_t chance(uint64_t below)
 {
@@ -231,6 +236,7 @@ static bool tell_to_fork(int process, struct order *order)
 	    read(sockets[process][0], &pid, sizeof(pid)) != sizeof(pid) || pid < 0)
 		return false;
 	pids[order->to] = pid;
+	youngest = order->to;
 	return true;
 }
 
@@ -284,11 +290,17 @@ static bool one_step(void)
 		living += !!pids[i];
 	for (process = chance(PROCESSES); !pids[process]; process = (process + 1) % PROCESSES)
 		;
+	if (deep && pids[youngest] && chance(4))
+		process = youngest;
 	order.count = 1 + chance(order.what == WRITE ? 1 : 64);
 	order.first = chance(PAGES - order.count + 1);
 	order.to = chance(PAGES - order.count + 1);
 	if (order.what == FORK)
 		return tell_to_fork(process, &order);
+	/* The oldest first, or a chain would not last. */
+	if (order.what == EXIT && deep)
+		for (process = (youngest + 1) % PROCESSES; !pids[process];)
+			process = (process + 1) % PROCESSES;
 	if (order.what == EXIT)
 		return living == 1 || tell_to_exit(process, &order);
 	return tell(process, &order);
@@ -337,6 +349,7 @@ int main(int argc, char **argv)
 	int failed;
 
 	state = argc > 2 ? strtoul(argv[2], NULL, 0) : 20020808;
+	deep = argc > 3 && !strcmp(argv[3], "deep");
 	ksft_print_header();
 	if (enabled < 0)
 		ksft_exit_skip("no rmap feature in this kernel\n");

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * fork and exit in bulk.
+ *
+ * A fork needs a vm_area_struct, a vma_lock and anon_vma_chains for each area,
+ * and the child's exit frees them: one by one that is more work than linking
+ * them. Here they are allocated and freed many at a time, the child's area takes
+ * its parent's place in the copied maple tree without a search, and areas leave
+ * their anon_vmas many under one hold of the root's lock.
+ *
+ * Nothing here is a state: all objects are of the caches that Linux allocates
+ * them from, so it does not matter which side of a switch an area was made on,
+ * and there is nothing to undo.
+ *
+ * Locking: the stocks belong to one fork or exit. Nothing is allocated under
+ * the root's rwsem, since reclaim takes it, and the areas' and files' locks are
+ * never taken within it: areas are collected first and unlinked together,
+ * always before their page tables are freed.
+ *
+ * Lifetime: a stock's objects are unused; their first word links them. An
+ * area of an exiting mm is linked so after its last use by Linux, where
+ * __vm_area_free() would have freed it; the maple tree's pointer to it dangles
+ * as it does there.
+ */
+#include <linux/file.h>
+#include <linux/init.h>
+#include <linux/maple_tree.h>
+#include <linux/mempolicy.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/quire_rmap_bulk.h>
+#include <linux/rmap.h>
+#include <linux/slab.h>
+
+#include "../internal.h"
+#include "../vma.h"
+#include "rmap.h"
+
+static struct kmem_cache *area_cache __ro_after_init;
+static struct kmem_cache *lock_cache __ro_after_init;
+
+/**
+ * quire_rmap_init_areas - take note of the slab caches of kernel/fork.c
+ * @vma_cachep: of struct vm_area_struct
+ * @lock_cachep: of struct vma_lock
+ */
+void __init quire_rmap_init_areas(struct kmem_cache *vma_cachep, struct kmem_cache *lock_cachep)
+{
+	area_cache = vma_cachep;
+	lock_cache = lock_cachep;
+}
+
+/**
+ * quire_stock_fill - allocate objects
+ * @stock: of @cache
+ * @cache: their cache, without a constructor
+ * @nr: to have at least
+ * @expected: to have at most, where that is more
+ *
+ * May sleep. Returns 0 or -ENOMEM, with some maybe.
+ */
+int quire_stock_fill(struct quire_stock *stock, struct kmem_cache *cache, unsigned int nr,
+		     int expected)
+{
+	void *objects[QUIRE_STOCK] __uninitialized;
+	unsigned int i, n;
+
+	while (stock->nr < nr) {
+		n = min_t(unsigned int, max_t(int, nr, expected) - stock->nr, QUIRE_STOCK);
+		if (!kmem_cache_alloc_bulk(cache, GFP_KERNEL, n, objects))
+			return -ENOMEM;
+		/* The lowest address first, for those who walk them later. */
+		for (i = n; i--;)
+			quire_stock_put(stock, objects[i]);
+	}
+	return 0;
+}
+
+/**
+ * quire_stock_free - free all objects of a stock
+ * @stock: is empty then
+ * @cache: their cache
+ */
+void quire_stock_free(struct quire_stock *stock, struct kmem_cache *cache)
+{
+	void *objects[QUIRE_STOCK] __uninitialized;
+	unsigned int n;
+
+	while (stock->nr) {
+		for (n = 0; n < QUIRE_STOCK && stock->nr; n++)
+			objects[n] = quire_stock_take(stock);
+		kmem_cache_free_bulk(cache, n, objects);
+	}
+}
+
+/**
+ * __quire_rmap_batch_end - free what a fork did not use
+ * @batch: is empty then
+ */
+void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
+{
+	quire_stock_free(&batch->avcs, quire_avc_cache());
+	quire_stock_free(&batch->vmas, area_cache);
+	quire_stock_free(&batch->locks, lock_cache);
+}
+
+/**
+ * __quire_rmap_dup_area - copy an area for a child
+ * @batch: of this fork
+ * @orig: the parent's; mmap_lock held for writing
+ *
+ * Makes what vm_area_dup() makes. May sleep. Returns NULL if there is no memory.
+ */
+struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
+					     struct vm_area_struct *orig)
+{
+	struct vm_area_struct *new;
+
+	if (unlikely(!batch->vmas.nr &&
+		     quire_stock_fill(&batch->vmas, area_cache, 1, batch->areas)))
+		return NULL;
+	if (unlikely(!batch->locks.nr &&
+		     quire_stock_fill(&batch->locks, lock_cache, 1, batch->areas)))
+		return NULL;
+	batch->areas--;
+	new = quire_stock_take(&batch->vmas);
+
+	ASSERT_EXCLUSIVE_WRITER(orig->vm_flags);
+	ASSERT_EXCLUSIVE_WRITER(orig->vm_file);
+	/* A file's other areas may rotate the tree that shared.rb is in. */
+	data_race(memcpy(new, orig, sizeof(*new)));
+	new->vm_lock = quire_stock_take(&batch->locks);
+	init_rwsem(&new->vm_lock->lock);
+	new->vm_lock_seq = UINT_MAX;
+	INIT_LIST_HEAD(&new->anon_vma_chain);
+	vma_numab_state_init(new);
+	dup_anon_vma_name(orig, new);
+	return new;
+}
+
+/**
+ * __quire_rmap_store_area - put a child's area where its parent's is
+ * @vmi: of the child's tree, a copy of the parent's that nobody else sees yet;
+ *	it found @orig last
+ * @orig: the parent's area
+ * @new: the child's, which covers the same range
+ *
+ * The range does not change, so neither do the tree's pivots and gaps: the leaf's
+ * slot is all there is to write. Where the iterator is not at a leaf that holds
+ * @orig, stores in the ordinary way. Returns 0 or -ENOMEM.
+ */
+int __quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *orig,
+			    struct vm_area_struct *new)
+{
+	struct ma_state *mas = &vmi->mas;
+	unsigned long enode = (unsigned long)mas->node;
+	unsigned int node_type = (enode >> MAPLE_NODE_TYPE_SHIFT) & MAPLE_NODE_TYPE_MASK;
+	struct maple_node *node = (struct maple_node *)(enode & ~MAPLE_NODE_MASK);
+
+	if (likely(mas_is_active(mas) && node_type == maple_leaf_64 &&
+		   mas->index == new->vm_start && mas->last == new->vm_end - 1 &&
+		   rcu_access_pointer(node->mr64.slot[mas->offset]) == orig)) {
+		rcu_assign_pointer(node->mr64.slot[mas->offset], new);
+		return 0;
+	}
+	return vma_iter_bulk_store(vmi, new);
+}
+
+/*
+ * Take an area out of its anon_vmas' trees. The links go to @avcs, or to @empty
+ * where they were the last of their anon_vma's. Root's rwsem held for writing.
+ */
+static void unlink_area(struct vm_area_struct *vma, struct quire_stock *avcs,
+			struct list_head *empty)
+{
+	struct anon_vma_chain *avc, *next;
+
+	/* Newest first, so that the root is among @empty after its descendants. */
+	list_for_each_entry_safe(avc, next, &vma->anon_vma_chain, same_vma) {
+		struct anon_vma *anon_vma = avc->anon_vma;
+
+		anon_vma_interval_tree_remove(avc, &anon_vma->rb_root);
+		if (RB_EMPTY_ROOT(&anon_vma->rb_root.rb_root)) {
+			anon_vma->parent->num_children--;
+			list_add_tail(&avc->same_vma, empty);
+		} else {
+			quire_stock_put(avcs, avc);
+		}
+	}
+	INIT_LIST_HEAD(&vma->anon_vma_chain);
+	vma->anon_vma->num_active_vmas--;
+	quire_rmap_released(vma);
+	/* The area is still needed after this. */
+	vma->anon_vma = NULL;
+}
+
+/**
+ * __quire_rmap_unlink - unlink areas from their anon_vmas
+ * @unlink: areas with an anon_vma; none then
+ *
+ * What unlink_anon_vmas() does, with one hold of the lock for neighbours that
+ * have the same root. mmap_lock is held for writing, or for reading where munmap
+ * downgraded it: no fault finds these areas any more. May sleep.
+ */
+void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
+{
+	struct quire_stock avcs = {};
+	struct anon_vma_chain *avc, *next;
+	struct anon_vma *root = NULL;
+	LIST_HEAD(empty);
+	unsigned int i;
+
+	for (i = 0; i < unlink->nr; i++) {
+		struct vm_area_struct *vma = unlink->vmas[i];
+
+		if (vma->anon_vma->root != root) {
+			if (root)
+				up_write(&root->rwsem);
+			root = vma->anon_vma->root;
+			down_write(&root->rwsem);
+		}
+		unlink_area(vma, &avcs, &empty);
+	}
+	up_write(&root->rwsem);
+	unlink->nr = 0;
+
+	/* May take the root's lock. */
+	list_for_each_entry_safe(avc, next, &empty, same_vma) {
+		VM_WARN_ON(avc->anon_vma->num_children);
+		VM_WARN_ON(avc->anon_vma->num_active_vmas);
+		put_anon_vma(avc->anon_vma);
+		quire_stock_put(&avcs, avc);
+	}
+	quire_stock_free(&avcs, quire_avc_cache());
+}
+
+/**
+ * __quire_rmap_remove - let go of an area of an mm that exits
+ * @free: of this exit; the area is freed with it at the latest
+ * @vma: unlinked and unmapped
+ *
+ * What remove_vma() does for an area that nobody can reach.
+ */
+void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma)
+{
+	vma_close(vma);
+	if (vma->vm_file)
+		fput(vma->vm_file);
+	mpol_put(vma_policy(vma));
+	vma_numab_state_free(vma);
+	free_anon_vma_name(vma);
+	quire_stock_put(&free->locks, vma->vm_lock);
+	quire_stock_put(&free->vmas, vma);
+	if (free->vmas.nr == QUIRE_STOCK)
+		__quire_rmap_free_end(free);
+}
+
+/**
+ * __quire_rmap_free_end - free the areas that an exit let go of
+ * @free: is empty then
+ */
+void __quire_rmap_free_end(struct quire_rmap_free *free)
+{
+	quire_stock_free(&free->locks, lock_cache);
+	quire_stock_free(&free->vmas, area_cache);
+}
