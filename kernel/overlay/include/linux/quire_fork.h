@@ -30,6 +30,9 @@ enum quire_pt_cause {
 
 #ifdef CONFIG_QUIRE_FORK
 
+/* For fork's functions that mm/quire/pt_copy.h calls too. */
+#define quire_always_inline	__always_inline
+
 DECLARE_STATIC_KEY_FALSE(quire_fork_key);
 DECLARE_STATIC_KEY_FALSE(quire_pt_used_key);
 
@@ -194,6 +197,8 @@ static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 #define quire_smaps_clear(mss)	((mss)->pt_others = 0)
 
 #else /* !CONFIG_QUIRE_FORK */
+
+#define quire_always_inline
 
 static inline bool quire_pt_used(void)
 {
