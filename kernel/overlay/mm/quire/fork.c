@@ -16,6 +16,7 @@
  */
 #include <linux/mmu_notifier.h>
 #include <linux/pagewalk.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -97,7 +98,11 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 		return FORK_REFUSED_VMA;
 	if (!IS_ALIGNED(addr, PMD_SIZE) || end - addr != PMD_SIZE || !pmd_none(*dst_pmd))
 		return FORK_REFUSED_RANGE;
-	/* write_protect_seq is raised: a pin that is not seen here will not be. */
+	/*
+	 * write_protect_seq is raised: a pin that is not seen here will not be.
+	 * Pairs with the atomic set_bit() in gup_fast(), before it looks there.
+	 */
+	smp_mb();
 	if (test_bit(MMF_HAS_PINNED, &mm->flags))
 		return FORK_REFUSED_PINNED;
 	if (mm_has_notifiers(mm))
@@ -146,6 +151,8 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 static int fork_start(void)
 {
 	static_branch_enable(&quire_pt_used_key);
+	/* One that was preempted between the test of the key and its lock, too. */
+	synchronize_rcu_tasks();
 	synchronize_rcu();
 	return 0;
 }
