@@ -54,6 +54,8 @@ pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
 unsigned int quire_pt_users(pmd_t *pmd);
+void quire_pt_show_orphans(void);
+unsigned long __quire_pt_oom_points(struct mm_struct *mm);
 int quire_pt_copy_slots(struct vm_area_struct *vma, struct vm_area_struct *src,
 			pte_t *dst_pte, pte_t *src_pte, unsigned long addr,
 			int *rss);
@@ -182,6 +184,19 @@ static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw)
 
 void quire_pt_flush_sharers(void);
 
+/* Pages to count for an OOM victim beyond what it is charged for. */
+static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
+{
+	return quire_pt_used() ? __quire_pt_oom_points(mm) : 0;
+}
+
+/* For the OOM killer's report. */
+static inline void quire_pt_oom_report(void)
+{
+	if (quire_pt_used())
+		quire_pt_show_orphans();
+}
+
 /* The entry found was cleared: nobody may use it from here on. */
 static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 {
@@ -281,6 +296,17 @@ static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 {
 }
+
+static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
+{
+	return 0;
+}
+
+static inline void quire_pt_oom_report(void)
+{
+}
+
+#define quire_pt_others(pmd)	false
 
 #define QUIRE_SMAPS_FIELD
 #define quire_smaps_others(mss)	0
