@@ -46,9 +46,12 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		     unsigned int flags);
 int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr);
-void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
-			      unsigned long end);
-void quire_pt_unshare_mm(struct mm_struct *mm);
+int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end);
+int quire_pt_unshare_mm(struct mm_struct *mm);
+int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       unsigned int type);
+bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void quire_pt_stray(void);
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
@@ -125,17 +128,16 @@ static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return quire_pt_used() ? __quire_pt_split(vma, addr) : 0;
 }
 
-/* mmap_lock held. Cannot fail. */
-static inline void quire_pt_unshare_range(struct vm_area_struct *vma,
-					  unsigned long start, unsigned long end)
+/* mmap_lock held. 0, -ENOMEM, or -EINTR if the caller is being killed. */
+static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
+					 unsigned long start, unsigned long end)
 {
-	if (quire_pt_used())
-		__quire_pt_unshare_range(vma, start, end);
+	return quire_pt_used() ? __quire_pt_unshare_range(vma, start, end) : 0;
 }
 
 /*
  * Before a walk's callbacks see a PMD: those that may change entries get a
- * private table. True if the PMD must be skipped, for want of a VMA.
+ * private table, the others at least one that nobody else uses any more. True if the PMD must be skipped, for want of a VMA.
  */
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
 {
@@ -143,9 +145,18 @@ static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long
 		return false;
 	if (walk->no_vma || !walk->vma)
 		return true;
-	if (!walk->ops->reads_shared)
+	if (walk->ops->reads_shared)
+		__quire_pt_still_shared(walk->vma, pmd, addr);
+	else
 		quire_pt_unshare_nofail(walk->vma, pmd, addr, QUIRE_PT_WALK);
 	return false;
+}
+
+/* swapoff: a table with entries of that device is made private. 0 or -ENOMEM. */
+static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr, unsigned int type)
+{
+	return pmd_pt_shared(*pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
 }
 
 /* mprotect and NUMA hints; true if the table is to be skipped. */
@@ -155,7 +166,7 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	if (likely(!pmd_pt_shared(*pmd)))
 		return false;
 	if (cp_flags & MM_CP_PROT_NUMA)
-		return true;
+		return __quire_pt_still_shared(vma, pmd, addr);
 	quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_SYSCALL);
 	return false;
 }
@@ -173,6 +184,15 @@ static inline pte_t *pte_offset_map_lock_shared(struct mm_struct *mm, pmd_t *pmd
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 {
 	return quire_pt_used() && pvmw->pte && pvmw->pmd && pmd_pt_shared(*pvmw->pmd);
+}
+
+/*
+ * ... that other processes use too? While the lock is held a single user is the
+ * one that is visited, and to flush its TLB is enough.
+ */
+static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
+{
+	return quire_pvmw_shared(pvmw) && quire_pt_users(pvmw->pmd) > 1;
 }
 
 /* The mm to charge for the entry that the walk found. */
@@ -200,8 +220,14 @@ static inline void quire_pt_oom_report(void)
 /* The entry found was cleared: nobody may use it from here on. */
 static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 {
-	if (quire_pvmw_shared(pvmw))
+	if (quire_pvmw_others(pvmw))
 		quire_pt_flush_sharers();
+}
+
+/* Do other processes use the table? Its lock is held. */
+static inline bool quire_pt_others(pmd_t *pmd)
+{
+	return pmd_pt_shared(*pmd) && quire_pt_users(pmd) > 1;
 }
 
 /* smaps: how many processes use the table beyond the one that is walked. */
@@ -240,11 +266,8 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 	return 0;
 }
 
-static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pmd,
-					   unsigned long addr,
-					   enum quire_pt_cause cause)
-{
-}
+/* Not even an empty function: the compiler counts it when it inlines others. */
+#define quire_pt_unshare_nofail(vma, pmd, addr, cause)	do { } while (0)
 
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
@@ -262,13 +285,21 @@ static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return 0;
 }
 
-static inline void quire_pt_unshare_range(struct vm_area_struct *vma,
-					  unsigned long start, unsigned long end)
+static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
+					 unsigned long start, unsigned long end)
 {
+	return 0;
 }
 
-static inline void quire_pt_unshare_mm(struct mm_struct *mm)
+static inline int quire_pt_unshare_mm(struct mm_struct *mm)
 {
+	return 0;
+}
+
+static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr, unsigned int type)
+{
+	return 0;
 }
 
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
@@ -286,6 +317,11 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	pte_offset_map_lock(mm, pmd, addr, ptlp)
 
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
+{
+	return false;
+}
+
+static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 {
 	return false;
 }

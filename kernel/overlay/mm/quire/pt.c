@@ -613,6 +613,35 @@ unsigned int quire_pt_users(pmd_t *pmd)
 }
 
 /**
+ * __quire_pt_swapoff - a swap device is about to go
+ * @vma: covers the whole table
+ * @pmd: marked when the caller looked
+ * @addr: any address that the table maps
+ * @type: the device
+ *
+ * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM; the table is still
+ * shared if none of its entries is on the device.
+ */
+int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       unsigned int type)
+{
+	spinlock_t *ptl;
+	pte_t *start = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr & PMD_MASK, &ptl);
+	bool found = false;
+	int i;
+
+	for (i = 0; start && i < PTRS_PER_PTE && !found; i++) {
+		pte_t pte = ptep_get(start + i);
+
+		/* Entries for other purposes have types that no device has. */
+		found = is_swap_pte(pte) && swp_type(pte_to_swp_entry(pte)) == type;
+	}
+	if (start)
+		pte_unmap_unlock(start, ptl);
+	return found ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SWAPOFF) : 0;
+}
+
+/**
  * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
  *
  * Only the reverse map knows who the sharers are, and it stops at the first:
@@ -643,17 +672,24 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
 }
 
-/* The walk itself unshares, see quire_pt_walk(). */
-static int nothing_to_do(pmd_t *pmd, unsigned long addr, unsigned long next,
+static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			 struct mm_walk *walk)
 {
 	walk->action = ACTION_CONTINUE;
-	return 0;
+	if (!pmd_pt_shared(*pmd))
+		return 0;
+	/* An OOM victim must not take one page after the other from the reserves. */
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	cond_resched();
+	return quire_pt_unshare(walk->vma, pmd, addr, QUIRE_PT_SYSCALL);
 }
 
+/* Not by the walk itself, which cannot fail. */
 static const struct mm_walk_ops unshare_ops = {
-	.pmd_entry = nothing_to_do,
+	.pmd_entry = unshare_entry,
 	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
 };
 
 /**
@@ -662,25 +698,63 @@ static const struct mm_walk_ops unshare_ops = {
  * @start: of the range
  * @end: of the range
  *
- * Context: may sleep, mmap_lock held. Cannot fail.
+ * Context: may sleep, mmap_lock held. Returns 0, -ENOMEM, or -EINTR if the
+ * caller is being killed.
  */
-void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
-			      unsigned long end)
+int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end)
 {
-	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
+	int ret;
+
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	/* mremap begins at the first table's start, where nothing else is mapped. */
+	start = max(start, vma->vm_start);
+	if (start >= end)
+		return 0;
+	ret = walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
+	if (ret == -EINVAL)
+		quire_warn(&quire_fork_feature, "a range that is not in its VMA\n");
+	return ret;
 }
 
 /**
  * quire_pt_unshare_mm - give a process tables of its own everywhere
  * @mm: mmap_lock held
  *
- * Context: may sleep. Cannot fail.
+ * Context: may sleep. Returns as __quire_pt_unshare_range().
  */
-void quire_pt_unshare_mm(struct mm_struct *mm)
+int quire_pt_unshare_mm(struct mm_struct *mm)
 {
-	if (quire_pt_used() && test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+	if (!quire_pt_used() || !test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		return 0;
+	return walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+}
+
+/**
+ * __quire_pt_still_shared - has a table another user?
+ * @vma: covers the whole table
+ * @pmd: marked when the caller looked
+ * @addr: any address that the table maps
+ *
+ * For those who skip shared tables: the last user's is its own. Allocates
+ * nothing. Context: as __quire_pt_unshare(), but does not sleep.
+ */
+bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	spinlock_t *pml = pmd_lock(vma->vm_mm, pmd), *ptl;
+	bool shared = pmd_pt_shared(*pmd);
+
+	if (shared) {
+		ptl = lock_table(vma->vm_mm, pmd);
+		if (quire_pt_state(quire_pmd_ptdesc(*pmd))->users == 1) {
+			adopt(vma, pmd, addr & PMD_MASK);
+			shared = false;
+		}
+		spin_unlock(ptl);
+	}
+	spin_unlock(pml);
+	return shared;
 }
 
 /**
