@@ -57,6 +57,7 @@ pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
 unsigned int quire_pt_users(pmd_t *pmd);
+void quire_pt_note_reference(pmd_t *pmd);
 void quire_pt_show_orphans(void);
 unsigned long __quire_pt_oom_points(struct mm_struct *mm);
 int quire_pt_copy_slots(struct vm_area_struct *vma, struct vm_area_struct *src,
@@ -102,6 +103,24 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 	if (likely(!pmd_pt_shared(*pmd)))
 		return 0;
 	return __quire_pt_fault(vma, pmd, addr, flags);
+}
+
+/*
+ * GUP, before and after it locks the table: only references for reading are
+ * taken from a shared one, neither pins nor what is to be written. 0 or -ENOMEM.
+ */
+static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
+			       unsigned long addr, unsigned int foll)
+{
+	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET)
+		return 0;
+	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_GUP);
+}
+
+static inline void quire_pt_gup_locked(pmd_t *pmd)
+{
+	if (unlikely(pmd_pt_shared(*pmd)))
+		quire_pt_note_reference(pmd);
 }
 
 /* Where there is no way to fail: the one page comes from the reserves. */
@@ -273,6 +292,16 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
 {
 	return 0;
+}
+
+static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
+			       unsigned long addr, unsigned int foll)
+{
+	return 0;
+}
+
+static inline void quire_pt_gup_locked(pmd_t *pmd)
+{
 }
 
 static inline bool quire_pt_keep(pmd_t *pmd)

@@ -22,9 +22,11 @@
  *    a boundary into it, or changes a VMA's flags, unshares it first.
  *  - The entries are charged (RSS) to one mm, the owner: the process that
  *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
- *  - No pin (FOLL_PIN) and no reference (FOLL_GET) is ever taken through a
- *    marked PMD. References from before the sharing can only be the owner's
- *    doing: it may adopt the table as it is, others sanitize it first.
+ *  - No pin (FOLL_PIN) and nothing for writing is ever taken through a marked
+ *    PMD. A reference for reading (FOLL_GET) is, under the PTL: it marks the
+ *    table, since it may be anybody's, and who adopts it then sanitizes it.
+ *    References from before the sharing can only be the owner's doing: it may
+ *    adopt a table without that mark as it is, others sanitize it first.
  *
  * Locks: a PMD begins and ceases to be marked under the table's page table lock
  * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
@@ -221,11 +223,13 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	struct quire_pt_state *state = quire_pt_state(pt);
 	struct mm_struct *owner = *quire_pt_owner(pt);
 
+	/* Nobody writes through the table of a process that has ended. */
+	if ((owner != vma->vm_mm || state->flags & QUIRE_PT_REFERENCED) &&
+	    !(state->flags & QUIRE_PT_SANITIZED) && atomic_read(&vma->vm_mm->mm_users))
+		sanitize(pt, vma, addr);
 	if (owner != vma->vm_mm) {
 		if (unlikely(owner != quire_pt_orphans))
 			quire_warn(&quire_fork_feature, "last user of a table of another's\n");
-		if (!(state->flags & QUIRE_PT_SANITIZED))
-			sanitize(pt, vma, addr);
 		recharge(pt, vma, addr, vma->vm_mm);
 	}
 	*quire_pt_owner(pt) = NULL;
@@ -639,6 +643,16 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	if (start)
 		pte_unmap_unlock(start, ptl);
 	return found ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SWAPOFF) : 0;
+}
+
+/**
+ * quire_pt_note_reference - a page is about to be referenced for reading
+ * @pmd: marked; the table's PTL is held until the reference is taken
+ */
+void quire_pt_note_reference(pmd_t *pmd)
+{
+	quire_pt_state(quire_pmd_ptdesc(*pmd))->flags |= QUIRE_PT_REFERENCED;
+	fork_count(FORK_REFERENCES);
 }
 
 /**
