@@ -25,6 +25,9 @@
 
 #include "fork.h"
 
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_fork.h>
+
 DEFINE_STATIC_KEY_FALSE(quire_fork_key);
 DEFINE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 
@@ -74,7 +77,8 @@ static const struct attribute * const fork_knobs[] = {
 		     VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |		\
 		     VM_WIPEONFORK | VM_DONTCOPY)
 
-static bool vma_shareable(struct vm_area_struct *dst, struct vm_area_struct *src)
+VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
+					       struct vm_area_struct *src)
 {
 	return vma_is_anonymous(src) && !(src->vm_flags & UNSHAREABLE) &&
 	       (src->vm_flags & VM_MAYWRITE) && !userfaultfd_armed(src) &&
@@ -95,7 +99,7 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 	if (policy != MMF_QUIRE_ALWAYS &&
 	    mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables))
 		return FORK_REFUSED_FEW_TABLES;
-	if (!vma_shareable(dst, src))
+	if (!quire_fork_vma_shareable(dst, src))
 		return FORK_REFUSED_VMA;
 	if (!IS_ALIGNED(addr, PMD_SIZE) || end - addr != PMD_SIZE || !pmd_none(*dst_pmd))
 		return FORK_REFUSED_RANGE;
@@ -111,7 +115,10 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 	return -1;
 }
 
-/* The bit may be inherited from a parent that shared; the place on the list is not. */
+/*
+ * The bit may be inherited from a parent that shared (MMF_INIT_MASK has all upper
+ * bits, for one of its parts is a negative int); the place on the list is not.
+ */
 static void note_sharer(struct mm_struct *mm)
 {
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
@@ -137,14 +144,17 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 {
 	struct mm_struct *src_mm = src_vma->vm_mm, *dst_mm = dst_vma->vm_mm;
 	int reason = refusal(dst_vma, src_vma, dst_pmd, addr, end);
+	unsigned int users;
 
 	if (reason >= 0) {
 		fork_count(reason);
+		trace_fork_fallback(src_mm, addr, fork_count_names[reason]);
 		return quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
 	}
 	note_sharer(src_mm);
 	note_sharer(dst_mm);
-	quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
+	users = quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
+	trace_fork_share(dst_mm, addr, users);
 	return 1;
 }
 

@@ -61,6 +61,8 @@
 #include "../swap.h"
 #include "fork.h"
 
+#include <trace/events/quire_fork.h>
+
 DEFINE_STATIC_KEY_FALSE(quire_pt_used_key);
 
 /*
@@ -88,7 +90,7 @@ static spinlock_t *lock_table(struct mm_struct *mm, pmd_t *pmd)
  * What one entry is charged as; -1 for what is not charged. The area is
  * anonymous, so its pages are: no need to look at a struct page.
  */
-static int charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+VISIBLE_IF_KUNIT int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 {
 	swp_entry_t entry;
 
@@ -118,7 +120,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	int i;
 
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
-		int type = charged_as(vma, addr, ptep_get(pte));
+		int type = quire_pt_charged_as(vma, addr, ptep_get(pte));
 
 		if (type >= 0)
 			rss[type]++;
@@ -132,7 +134,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	*quire_pt_owner(pt) = to;
 }
 
-static pte_t sanitized_nonpresent(pte_t pte)
+VISIBLE_IF_KUNIT pte_t quire_pt_sanitized(pte_t pte)
 {
 	swp_entry_t entry = pte_to_swp_entry(pte);
 	pte_t clean;
@@ -166,7 +168,7 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 		if (pte_none(ptent))
 			continue;
 		if (!pte_present(ptent)) {
-			pte_t clean = sanitized_nonpresent(ptent);
+			pte_t clean = quire_pt_sanitized(ptent);
 
 			if (!pte_same(clean, ptent))
 				set_pte_at(mm, addr, pte, clean);
@@ -191,13 +193,15 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
  *
  * Reads and changes no entry. Cannot fail. The parent's TLB must be flushed
  * before the child runs and before the parent's mmap_lock is let go.
+ * Returns how many use the table now.
  */
-void quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
-		    pmd_t *src_pmd, pmd_t *dst_pmd)
+unsigned int quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
+			    pmd_t *src_pmd, pmd_t *dst_pmd)
 {
 	struct ptdesc *pt = quire_pmd_ptdesc(*src_pmd);
 	struct quire_pt_state *state = quire_pt_state(pt);
 	spinlock_t *ptl = pte_lockptr(src_mm, src_pmd);
+	unsigned int users;
 
 	spin_lock(ptl);
 	if (pmd_pt_shared(*src_pmd)) {
@@ -210,10 +214,12 @@ void quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
 		fork_count(FORK_PMDS_MARKED);
 	}
 	set_pmd(dst_pmd, *src_pmd);
+	users = state->users;
 	spin_unlock(ptl);
 	mm_inc_nr_ptes(dst_mm);
 	fork_count(FORK_PMDS_MARKED);
 	fork_count(FORK_TABLES_SHARED);
+	return users;
 }
 
 /* The PMD's lock and the PTL are held, and there is no other user. */
@@ -237,6 +243,7 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	set_pmd(pmd, quire_pmd_unmark(*pmd));
 	fork_count(FORK_PMDS_UNMARKED);
 	fork_count(FORK_TABLES_ADOPTED);
+	trace_fork_adopt(vma->vm_mm, addr, 1);
 }
 
 static void drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
@@ -303,7 +310,7 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 		pte_t *pte = first_slot(pt);
 
 		for (i = 0; i < PTRS_PER_PTE; i++, a += PAGE_SIZE) {
-			int type = charged_as(vma, a, ptep_get(pte + i));
+			int type = quire_pt_charged_as(vma, a, ptep_get(pte + i));
 
 			if (type >= 0)
 				rss[type]--;
@@ -387,6 +394,7 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 			*new = NULL;
 			fork_count(FORK_PMDS_UNMARKED);
 			fork_count(FORK_TABLES_COPIED);
+			trace_fork_break(mm, addr, quire_pt_state(pt)->users - 1);
 		}
 	}
 	spin_unlock(ptl);
@@ -521,6 +529,7 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		stays = true;
 		fork_count(FORK_PMDS_UNMARKED);
 		fork_count(FORK_TABLES_LEFT);
+		trace_fork_leave(mm, addr, quire_pt_state(pt)->users - 1);
 	}
 	spin_unlock(ptl);
 	spin_unlock(pml);
