@@ -25,6 +25,7 @@ enum quire_pt_cause {
 	QUIRE_PT_SYSCALL,	/* the VMA changes */
 	QUIRE_PT_FORK,		/* fork may not share it any longer */
 	QUIRE_PT_SWAPOFF,
+	QUIRE_PT_BACKGROUND,	/* ahead of the parent, see fork_background.c */
 	QUIRE_PT_NR_CAUSES,
 };
 

@@ -48,6 +48,7 @@ static const char * const fork_count_names[] = {
 	[FORK_CAUSE_FIRST + QUIRE_PT_SYSCALL] = "unshared_syscall",
 	[FORK_CAUSE_FIRST + QUIRE_PT_FORK] = "unshared_fork",
 	[FORK_CAUSE_FIRST + QUIRE_PT_SWAPOFF] = "unshared_swapoff",
+	[FORK_CAUSE_FIRST + QUIRE_PT_BACKGROUND] = "unshared_background",
 	[FORK_REFUSED_POLICY] = "refused_policy",
 	[FORK_REFUSED_FEW_TABLES] = "refused_few_tables",
 	[FORK_REFUSED_VMA] = "refused_vma",
@@ -56,6 +57,9 @@ static const char * const fork_count_names[] = {
 	[FORK_REFUSED_NOTIFIER] = "refused_notifier",
 	[FORK_REFUSED_OFF] = "refused_off",
 	[FORK_RMAP_FLUSHES] = "rmap_flushes",
+	[FORK_BACKGROUND_DONE] = "background_done",
+	[FORK_BACKGROUND_EXITED] = "background_exited",
+	[FORK_BACKGROUND_NO_MEMORY] = "background_no_memory",
 	NULL
 };
 
@@ -68,6 +72,7 @@ QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
 
 static const struct attribute * const fork_knobs[] = {
 	&min_tables_knob.attr.attr,
+	&quire_background_knob.attr.attr,
 	NULL
 };
 
@@ -153,6 +158,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	}
 	note_sharer(src_mm);
 	note_sharer(dst_mm);
+	quire_background_add(dst_mm);
 	users = quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
 	trace_fork_share(dst_mm, addr, users);
 	return 1;

@@ -43,6 +43,7 @@
  * by marked PMDs, and the reverse map's walkers hold the anon_vma lock, which
  * unlinking the adopter's VMA waits for.
  */
+#include <linux/memcontrol.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
@@ -406,6 +407,30 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	return 0;
 }
 
+/* What is done ahead of need must not have others wait for memory. */
+static gfp_t table_gfp(enum quire_pt_cause cause)
+{
+	if (cause == QUIRE_PT_BACKGROUND)
+		return (GFP_PGTABLE_USER & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN;
+	return GFP_PGTABLE_USER;
+}
+
+/* Charged to whom it is for: who looks at another process does not pay. */
+static pgtable_t alloc_table(struct mm_struct *mm, gfp_t gfp)
+{
+	struct mem_cgroup *memcg, *old;
+	pgtable_t new;
+
+	if (mm == current->mm)
+		return __pte_alloc_one(mm, gfp);
+	memcg = get_mem_cgroup_from_mm(mm);
+	old = set_active_memcg(memcg);
+	new = __pte_alloc_one(mm, gfp);
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return new;
+}
+
 /**
  * __quire_pt_unshare - give a process a table of its own
  * @vma: covers the whole table
@@ -431,7 +456,7 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
 		if (ret == -EAGAIN) {
 			do {
-				new = __pte_alloc_one(mm, GFP_PGTABLE_USER | gfp);
+				new = alloc_table(mm, table_gfp(cause) | gfp);
 			} while (!new && gfp);
 			ret = new ? 0 : -ENOMEM;
 		} else if (non_swap_entry(entry)) {
