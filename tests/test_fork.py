@@ -12,7 +12,8 @@ import ktap
 from guest import boot
 
 # Each guest boot costs more than the programs it runs.
-PROGRAMS = ("fork_basic", "fork_gup", "fork_calls", "fork_swap")
+PROGRAMS = ("fork_basic", "fork_gup", "fork_calls", "fork_swap", "fork_life")
+EVENTS = ("share", "break", "adopt", "leave", "fallback")
 
 
 @pytest.mark.debug
@@ -56,3 +57,47 @@ def test_knob_bounds(guest: Callable[..., boot.Result]) -> None:
     lines = [line for line in result.output.splitlines() if "rror" not in line and "nvalid" not in line]
     assert lines[0] == lines[1] == "16"
     assert "fork_policy: default" in result.output
+
+
+def test_tracepoints_and_units(guest: Callable[..., boot.Result], selftest_programs: Path) -> None:
+    """Each event of a table's life can be traced, and the unit tests passed at boot."""
+    program = selftest_programs / "fork_life"
+    result = guest(f"cd /sys/kernel/tracing; for e in {' '.join(EVENTS)}; do echo 1 >events/quire/fork_$e/enable; done; "
+                   f"{program} -t ends_in_any_order >/dev/null || exit 1; echo 0 >tracing_on; "
+                   f"for e in {' '.join(EVENTS)}; do echo fork_$e $(grep -c \" fork_$e: mm=\" trace); done; "
+                   "dmesg | grep ' quire_fork$'", append="quire=fork")
+    assert result.status == 0, result.output
+    counts = dict(line.split() for line in result.output.splitlines() if line.startswith("fork_"))
+    assert all(int(counts[f"fork_{event}"]) > 0 for event in EVENTS), result.output
+    assert "not ok" not in result.output
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+@pytest.mark.parametrize("numa", (1, 2))
+def test_race(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, numa: int) -> None:
+    """Writers, children, reclaim, compaction and the background worker at once, on one node and between two."""
+    result = guest(f"echo 20000 >/sys/kernel/mm/quire/fork/background_tables_per_s; "
+                   f"echo 1 >/proc/sys/kernel/numa_balancing; {selftest_programs / 'fork_race'} {minutes * 60}",
+                   append="quire=fork", numa=numa, timeout=minutes * 60 + 900)
+    assert result.status == 0, result.output[-4000:]
+
+
+@pytest.mark.soak
+def test_a_thousand_children(guest: Callable[..., boot.Result], selftest_programs: Path) -> None:
+    """A thousand processes use one table while its pages are swapped out."""
+    result = guest(f"FORK_CHILDREN=1000 {selftest_programs / 'fork_swap'} -t many_children", append="quire=fork",
+                   timeout=1800)
+    assert result.status == 0, result.output[-4000:]
+
+
+@pytest.mark.soak
+def test_memory_offline(guest: Callable[..., boot.Result], selftest_programs: Path) -> None:
+    """Blocks of memory go offline and come back under processes that share tables."""
+    result = guest(f"cd /sys/devices/system/memory; {selftest_programs / 'fork_race'} 60 & done=0; "
+                   "for i in $(seq 10); do for b in memory*; do "
+                   "[ $(cat $b/removable) = 1 ] && grep -q Movable $b/valid_zones && echo offline >$b/state 2>/dev/null "
+                   "&& done=$((done + 1)) && echo online_movable >$b/state; done; done; "
+                   "echo $done blocks; wait $! && [ $done -gt 0 ]",
+                   append="quire=fork movablecore=1G", timeout=1800)
+    assert result.status == 0, result.output[-4000:]

@@ -7,7 +7,8 @@ from bench.core import Aim, Benchmark, Figure, Options
 def script(options: Options) -> str:
     """Return the guest's script."""
     return f"""./after_fork {options.pick(16384, 16384, 512)}
-./pagetables {options.pick(200, 50, 3)} {options.pick(65536, 4096, 512)}"""
+./pagetables {options.pick(200, 50, 3)} {options.pick(65536, 4096, 512)}
+./single_writes {options.pick(65536, 16384, 512)}"""
 
 
 MANY = {"children": "200", "pages": "65536", "state": "untouched"}
@@ -16,9 +17,9 @@ BENCHMARK = Benchmark(
     name="after-fork",
     title="touching pages after fork, and page-table memory of many children",
     features=("fork", "rmap"),
-    programs=("after_fork", "pagetables"),
+    programs=("after_fork", "pagetables", "single_writes"),
     script=script,
-    shown=("ns_per_page", "worst_ns", "pagetables_kB", "touched_kB"),
+    shown=("ns_per_page", "first_ns", "worst_ns", "pagetables_kB", "touched_kB"),
     icount_note="the copy of a page (rep movs) counts one instruction for each iteration",
     main=({"state": "untouched"}, "pagetables_kB"),
     aims=(

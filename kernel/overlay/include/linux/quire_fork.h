@@ -25,10 +25,14 @@ enum quire_pt_cause {
 	QUIRE_PT_SYSCALL,	/* the VMA changes */
 	QUIRE_PT_FORK,		/* fork may not share it any longer */
 	QUIRE_PT_SWAPOFF,
+	QUIRE_PT_BACKGROUND,	/* ahead of the parent, see fork_background.c */
 	QUIRE_PT_NR_CAUSES,
 };
 
 #ifdef CONFIG_QUIRE_FORK
+
+/* For fork's functions that mm/quire/pt_copy.h calls too. */
+#define quire_always_inline	__always_inline
 
 DECLARE_STATIC_KEY_FALSE(quire_fork_key);
 DECLARE_STATIC_KEY_FALSE(quire_pt_used_key);
@@ -43,14 +47,20 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		     unsigned int flags);
 int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr);
-void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
-			      unsigned long end);
-void quire_pt_unshare_mm(struct mm_struct *mm);
+int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end);
+int quire_pt_unshare_mm(struct mm_struct *mm);
+int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       unsigned int type);
+bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void quire_pt_stray(void);
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
 unsigned int quire_pt_users(pmd_t *pmd);
+void quire_pt_note_reference(pmd_t *pmd);
+void quire_pt_show_orphans(void);
+unsigned long __quire_pt_oom_points(struct mm_struct *mm);
 int quire_pt_copy_slots(struct vm_area_struct *vma, struct vm_area_struct *src,
 			pte_t *dst_pte, pte_t *src_pte, unsigned long addr,
 			int *rss);
@@ -96,6 +106,24 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 	return __quire_pt_fault(vma, pmd, addr, flags);
 }
 
+/*
+ * GUP, before and after it locks the table: only references for reading are
+ * taken from a shared one, neither pins nor what is to be written. 0 or -ENOMEM.
+ */
+static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
+			       unsigned long addr, unsigned int foll)
+{
+	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET)
+		return 0;
+	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_GUP);
+}
+
+static inline void quire_pt_gup_locked(pmd_t *pmd)
+{
+	if (unlikely(pmd_pt_shared(*pmd)))
+		quire_pt_note_reference(pmd);
+}
+
 /* Where there is no way to fail: the one page comes from the reserves. */
 static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pmd,
 					   unsigned long addr,
@@ -120,17 +148,16 @@ static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return quire_pt_used() ? __quire_pt_split(vma, addr) : 0;
 }
 
-/* mmap_lock held. Cannot fail. */
-static inline void quire_pt_unshare_range(struct vm_area_struct *vma,
-					  unsigned long start, unsigned long end)
+/* mmap_lock held. 0, -ENOMEM, or -EINTR if the caller is being killed. */
+static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
+					 unsigned long start, unsigned long end)
 {
-	if (quire_pt_used())
-		__quire_pt_unshare_range(vma, start, end);
+	return quire_pt_used() ? __quire_pt_unshare_range(vma, start, end) : 0;
 }
 
 /*
  * Before a walk's callbacks see a PMD: those that may change entries get a
- * private table. True if the PMD must be skipped, for want of a VMA.
+ * private table, the others at least one that nobody else uses any more. True if the PMD must be skipped, for want of a VMA.
  */
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
 {
@@ -138,9 +165,18 @@ static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long
 		return false;
 	if (walk->no_vma || !walk->vma)
 		return true;
-	if (!walk->ops->reads_shared)
+	if (walk->ops->reads_shared)
+		__quire_pt_still_shared(walk->vma, pmd, addr);
+	else
 		quire_pt_unshare_nofail(walk->vma, pmd, addr, QUIRE_PT_WALK);
 	return false;
+}
+
+/* swapoff: a table with entries of that device is made private. 0 or -ENOMEM. */
+static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr, unsigned int type)
+{
+	return pmd_pt_shared(*pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
 }
 
 /* mprotect and NUMA hints; true if the table is to be skipped. */
@@ -150,7 +186,7 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	if (likely(!pmd_pt_shared(*pmd)))
 		return false;
 	if (cp_flags & MM_CP_PROT_NUMA)
-		return true;
+		return __quire_pt_still_shared(vma, pmd, addr);
 	quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_SYSCALL);
 	return false;
 }
@@ -170,6 +206,15 @@ static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 	return quire_pt_used() && pvmw->pte && pvmw->pmd && pmd_pt_shared(*pvmw->pmd);
 }
 
+/*
+ * ... that other processes use too? While the lock is held a single user is the
+ * one that is visited, and to flush its TLB is enough.
+ */
+static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
+{
+	return quire_pvmw_shared(pvmw) && quire_pt_users(pvmw->pmd) > 1;
+}
+
 /* The mm to charge for the entry that the walk found. */
 static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw)
 {
@@ -179,11 +224,30 @@ static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw)
 
 void quire_pt_flush_sharers(void);
 
+/* Pages to count for an OOM victim beyond what it is charged for. */
+static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
+{
+	return quire_pt_used() ? __quire_pt_oom_points(mm) : 0;
+}
+
+/* For the OOM killer's report. */
+static inline void quire_pt_oom_report(void)
+{
+	if (quire_pt_used())
+		quire_pt_show_orphans();
+}
+
 /* The entry found was cleared: nobody may use it from here on. */
 static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 {
-	if (quire_pvmw_shared(pvmw))
+	if (quire_pvmw_others(pvmw))
 		quire_pt_flush_sharers();
+}
+
+/* Do other processes use the table? Its lock is held. */
+static inline bool quire_pt_others(pmd_t *pmd)
+{
+	return pmd_pt_shared(*pmd) && quire_pt_users(pmd) > 1;
 }
 
 /* smaps: how many processes use the table beyond the one that is walked. */
@@ -194,6 +258,8 @@ static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 #define quire_smaps_clear(mss)	((mss)->pt_others = 0)
 
 #else /* !CONFIG_QUIRE_FORK */
+
+#define quire_always_inline
 
 static inline bool quire_pt_used(void)
 {
@@ -220,16 +286,23 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 	return 0;
 }
 
-static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pmd,
-					   unsigned long addr,
-					   enum quire_pt_cause cause)
-{
-}
+/* Not even an empty function: the compiler counts it when it inlines others. */
+#define quire_pt_unshare_nofail(vma, pmd, addr, cause)	do { } while (0)
 
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
 {
 	return 0;
+}
+
+static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
+			       unsigned long addr, unsigned int foll)
+{
+	return 0;
+}
+
+static inline void quire_pt_gup_locked(pmd_t *pmd)
+{
 }
 
 static inline bool quire_pt_keep(pmd_t *pmd)
@@ -242,13 +315,21 @@ static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return 0;
 }
 
-static inline void quire_pt_unshare_range(struct vm_area_struct *vma,
-					  unsigned long start, unsigned long end)
+static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
+					 unsigned long start, unsigned long end)
 {
+	return 0;
 }
 
-static inline void quire_pt_unshare_mm(struct mm_struct *mm)
+static inline int quire_pt_unshare_mm(struct mm_struct *mm)
 {
+	return 0;
+}
+
+static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr, unsigned int type)
+{
+	return 0;
 }
 
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
@@ -270,12 +351,28 @@ static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 	return false;
 }
 
+static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
+{
+	return false;
+}
+
 #define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
 #define quire_pvmw_charge(pvmw, mm)	do { } while (0)
 
 static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 {
 }
+
+static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
+{
+	return 0;
+}
+
+static inline void quire_pt_oom_report(void)
+{
+}
+
+#define quire_pt_others(pmd)	false
 
 #define QUIRE_SMAPS_FIELD
 #define quire_smaps_others(mss)	0

@@ -15,6 +15,8 @@
 
 /* No entry is writable or marked as exclusive any more. */
 #define QUIRE_PT_SANITIZED	BIT(0)
+/* Somebody took a reference (FOLL_GET) to a page, for reading. */
+#define QUIRE_PT_REFERENCED	BIT(4)
 
 struct quire_pt_state {
 	u32 users;	/* PMDs that point to the table, and leavers not yet flushed */

@@ -16,6 +16,7 @@
  */
 #include <linux/mmu_notifier.h>
 #include <linux/pagewalk.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -23,6 +24,9 @@
 #include <linux/userfaultfd_k.h>
 
 #include "fork.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_fork.h>
 
 DEFINE_STATIC_KEY_FALSE(quire_fork_key);
 DEFINE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
@@ -37,12 +41,14 @@ static const char * const fork_count_names[] = {
 	[FORK_TABLES_LEFT] = "tables_left",
 	[FORK_TABLES_DROPPED] = "tables_dropped",
 	[FORK_COPY_RETRIED] = "copies_retried",
+	[FORK_REFERENCES] = "references",
 	[FORK_CAUSE_FIRST + QUIRE_PT_FAULT] = "unshared_fault",
 	[FORK_CAUSE_FIRST + QUIRE_PT_GUP] = "unshared_gup",
 	[FORK_CAUSE_FIRST + QUIRE_PT_WALK] = "unshared_walk",
 	[FORK_CAUSE_FIRST + QUIRE_PT_SYSCALL] = "unshared_syscall",
 	[FORK_CAUSE_FIRST + QUIRE_PT_FORK] = "unshared_fork",
 	[FORK_CAUSE_FIRST + QUIRE_PT_SWAPOFF] = "unshared_swapoff",
+	[FORK_CAUSE_FIRST + QUIRE_PT_BACKGROUND] = "unshared_background",
 	[FORK_REFUSED_POLICY] = "refused_policy",
 	[FORK_REFUSED_FEW_TABLES] = "refused_few_tables",
 	[FORK_REFUSED_VMA] = "refused_vma",
@@ -51,6 +57,9 @@ static const char * const fork_count_names[] = {
 	[FORK_REFUSED_NOTIFIER] = "refused_notifier",
 	[FORK_REFUSED_OFF] = "refused_off",
 	[FORK_RMAP_FLUSHES] = "rmap_flushes",
+	[FORK_BACKGROUND_DONE] = "background_done",
+	[FORK_BACKGROUND_EXITED] = "background_exited",
+	[FORK_BACKGROUND_NO_MEMORY] = "background_no_memory",
 	NULL
 };
 
@@ -63,6 +72,7 @@ QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
 
 static const struct attribute * const fork_knobs[] = {
 	&min_tables_knob.attr.attr,
+	&quire_background_knob.attr.attr,
 	NULL
 };
 
@@ -72,7 +82,8 @@ static const struct attribute * const fork_knobs[] = {
 		     VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |		\
 		     VM_WIPEONFORK | VM_DONTCOPY)
 
-static bool vma_shareable(struct vm_area_struct *dst, struct vm_area_struct *src)
+VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
+					       struct vm_area_struct *src)
 {
 	return vma_is_anonymous(src) && !(src->vm_flags & UNSHAREABLE) &&
 	       (src->vm_flags & VM_MAYWRITE) && !userfaultfd_armed(src) &&
@@ -93,11 +104,15 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 	if (policy != MMF_QUIRE_ALWAYS &&
 	    mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables))
 		return FORK_REFUSED_FEW_TABLES;
-	if (!vma_shareable(dst, src))
+	if (!quire_fork_vma_shareable(dst, src))
 		return FORK_REFUSED_VMA;
 	if (!IS_ALIGNED(addr, PMD_SIZE) || end - addr != PMD_SIZE || !pmd_none(*dst_pmd))
 		return FORK_REFUSED_RANGE;
-	/* write_protect_seq is raised: a pin that is not seen here will not be. */
+	/*
+	 * write_protect_seq is raised: a pin that is not seen here will not be.
+	 * Pairs with the atomic set_bit() in gup_fast(), before it looks there.
+	 */
+	smp_mb();
 	if (test_bit(MMF_HAS_PINNED, &mm->flags))
 		return FORK_REFUSED_PINNED;
 	if (mm_has_notifiers(mm))
@@ -105,7 +120,10 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 	return -1;
 }
 
-/* The bit may be inherited from a parent that shared; the place on the list is not. */
+/*
+ * The bit may be inherited from a parent that shared (MMF_INIT_MASK has all upper
+ * bits, for one of its parts is a negative int); the place on the list is not.
+ */
 static void note_sharer(struct mm_struct *mm)
 {
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
@@ -131,14 +149,18 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 {
 	struct mm_struct *src_mm = src_vma->vm_mm, *dst_mm = dst_vma->vm_mm;
 	int reason = refusal(dst_vma, src_vma, dst_pmd, addr, end);
+	unsigned int users;
 
 	if (reason >= 0) {
 		fork_count(reason);
+		trace_fork_fallback(src_mm, addr, fork_count_names[reason]);
 		return quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
 	}
 	note_sharer(src_mm);
 	note_sharer(dst_mm);
-	quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
+	quire_background_add(dst_mm);
+	users = quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
+	trace_fork_share(dst_mm, addr, users);
 	return 1;
 }
 
@@ -146,6 +168,8 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 static int fork_start(void)
 {
 	static_branch_enable(&quire_pt_used_key);
+	/* One that was preempted between the test of the key and its lock, too. */
+	synchronize_rcu_tasks();
 	synchronize_rcu();
 	return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef _MM_QUIRE_FORK_H
 #define _MM_QUIRE_FORK_H
 
+#include <kunit/visibility.h>
 #include <linux/quire_fork.h>
 #include <linux/quire_pt.h>
 
@@ -19,6 +20,7 @@ enum fork_count {
 	FORK_TABLES_LEFT,	/* unmapped while others stay */
 	FORK_TABLES_DROPPED,	/* the last users left at the same time */
 	FORK_COPY_RETRIED,
+	FORK_REFERENCES,	/* taken for reading, without a copy */
 	FORK_CAUSE_FIRST,
 	FORK_REFUSED_POLICY = FORK_CAUSE_FIRST + QUIRE_PT_NR_CAUSES,
 	FORK_REFUSED_FEW_TABLES,
@@ -28,6 +30,9 @@ enum fork_count {
 	FORK_REFUSED_NOTIFIER,
 	FORK_REFUSED_OFF,
 	FORK_RMAP_FLUSHES,
+	FORK_BACKGROUND_DONE,	/* children whose tables were all unshared */
+	FORK_BACKGROUND_EXITED,	/* given up: gone, or not wanted any more */
+	FORK_BACKGROUND_NO_MEMORY,
 	FORK_NR_COUNTS,
 };
 
@@ -38,10 +43,21 @@ DECLARE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 extern struct quire_feature quire_fork_feature;
 extern struct mm_struct *quire_pt_orphans;
 
-void quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
-		    pmd_t *src_pmd, pmd_t *dst_pmd);
+unsigned int quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
+			    pmd_t *src_pmd, pmd_t *dst_pmd);
 void quire_pt_on_mmlist(struct mm_struct *mm);
 int quire_pt_init(void);
 struct mm_struct *quire_next_mm(pid_t *pid);
+
+/* fork_background.c */
+extern struct quire_uint_attr quire_background_knob;
+void quire_background_add(struct mm_struct *mm);
+
+#if IS_ENABLED(CONFIG_KUNIT)
+bool quire_fork_vma_shareable(struct vm_area_struct *dst, struct vm_area_struct *src);
+int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte);
+pte_t quire_pt_sanitized(pte_t pte);
+unsigned int quire_background_budget(unsigned int per_s);
+#endif
 
 #endif /* _MM_QUIRE_FORK_H */

@@ -45,6 +45,7 @@ static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next,
 		count->owned += quire_pt_charged(pmd) == walk->mm;
 	}
 	pte_unmap_unlock(pte, ptl);
+	cond_resched();
 	return 0;
 }
 

@@ -22,9 +22,11 @@
  *    a boundary into it, or changes a VMA's flags, unshares it first.
  *  - The entries are charged (RSS) to one mm, the owner: the process that
  *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
- *  - No pin (FOLL_PIN) and no reference (FOLL_GET) is ever taken through a
- *    marked PMD. References from before the sharing can only be the owner's
- *    doing: it may adopt the table as it is, others sanitize it first.
+ *  - No pin (FOLL_PIN) and nothing for writing is ever taken through a marked
+ *    PMD. A reference for reading (FOLL_GET) is, under the PTL: it marks the
+ *    table, since it may be anybody's, and who adopts it then sanitizes it.
+ *    References from before the sharing can only be the owner's doing: it may
+ *    adopt a table without that mark as it is, others sanitize it first.
  *
  * Locks: a PMD begins and ceases to be marked under the table's page table lock
  * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
@@ -41,6 +43,7 @@
  * by marked PMDs, and the reverse map's walkers hold the anon_vma lock, which
  * unlinking the adopter's VMA waits for.
  */
+#include <linux/memcontrol.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
@@ -58,6 +61,8 @@
 #include "../internal.h"
 #include "../swap.h"
 #include "fork.h"
+
+#include <trace/events/quire_fork.h>
 
 DEFINE_STATIC_KEY_FALSE(quire_pt_used_key);
 
@@ -86,7 +91,7 @@ static spinlock_t *lock_table(struct mm_struct *mm, pmd_t *pmd)
  * What one entry is charged as; -1 for what is not charged. The area is
  * anonymous, so its pages are: no need to look at a struct page.
  */
-static int charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+VISIBLE_IF_KUNIT int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 {
 	swp_entry_t entry;
 
@@ -116,7 +121,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	int i;
 
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
-		int type = charged_as(vma, addr, ptep_get(pte));
+		int type = quire_pt_charged_as(vma, addr, ptep_get(pte));
 
 		if (type >= 0)
 			rss[type]++;
@@ -130,7 +135,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	*quire_pt_owner(pt) = to;
 }
 
-static pte_t sanitized_nonpresent(pte_t pte)
+VISIBLE_IF_KUNIT pte_t quire_pt_sanitized(pte_t pte)
 {
 	swp_entry_t entry = pte_to_swp_entry(pte);
 	pte_t clean;
@@ -164,7 +169,7 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 		if (pte_none(ptent))
 			continue;
 		if (!pte_present(ptent)) {
-			pte_t clean = sanitized_nonpresent(ptent);
+			pte_t clean = quire_pt_sanitized(ptent);
 
 			if (!pte_same(clean, ptent))
 				set_pte_at(mm, addr, pte, clean);
@@ -189,13 +194,15 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
  *
  * Reads and changes no entry. Cannot fail. The parent's TLB must be flushed
  * before the child runs and before the parent's mmap_lock is let go.
+ * Returns how many use the table now.
  */
-void quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
-		    pmd_t *src_pmd, pmd_t *dst_pmd)
+unsigned int quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
+			    pmd_t *src_pmd, pmd_t *dst_pmd)
 {
 	struct ptdesc *pt = quire_pmd_ptdesc(*src_pmd);
 	struct quire_pt_state *state = quire_pt_state(pt);
 	spinlock_t *ptl = pte_lockptr(src_mm, src_pmd);
+	unsigned int users;
 
 	spin_lock(ptl);
 	if (pmd_pt_shared(*src_pmd)) {
@@ -208,10 +215,12 @@ void quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
 		fork_count(FORK_PMDS_MARKED);
 	}
 	set_pmd(dst_pmd, *src_pmd);
+	users = state->users;
 	spin_unlock(ptl);
 	mm_inc_nr_ptes(dst_mm);
 	fork_count(FORK_PMDS_MARKED);
 	fork_count(FORK_TABLES_SHARED);
+	return users;
 }
 
 /* The PMD's lock and the PTL are held, and there is no other user. */
@@ -221,11 +230,13 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	struct quire_pt_state *state = quire_pt_state(pt);
 	struct mm_struct *owner = *quire_pt_owner(pt);
 
+	/* Nobody writes through the table of a process that has ended. */
+	if ((owner != vma->vm_mm || state->flags & QUIRE_PT_REFERENCED) &&
+	    !(state->flags & QUIRE_PT_SANITIZED) && atomic_read(&vma->vm_mm->mm_users))
+		sanitize(pt, vma, addr);
 	if (owner != vma->vm_mm) {
 		if (unlikely(owner != quire_pt_orphans))
 			quire_warn(&quire_fork_feature, "last user of a table of another's\n");
-		if (!(state->flags & QUIRE_PT_SANITIZED))
-			sanitize(pt, vma, addr);
 		recharge(pt, vma, addr, vma->vm_mm);
 	}
 	*quire_pt_owner(pt) = NULL;
@@ -233,6 +244,7 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	set_pmd(pmd, quire_pmd_unmark(*pmd));
 	fork_count(FORK_PMDS_UNMARKED);
 	fork_count(FORK_TABLES_ADOPTED);
+	trace_fork_adopt(vma->vm_mm, addr, 1);
 }
 
 static void drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
@@ -299,7 +311,7 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 		pte_t *pte = first_slot(pt);
 
 		for (i = 0; i < PTRS_PER_PTE; i++, a += PAGE_SIZE) {
-			int type = charged_as(vma, a, ptep_get(pte + i));
+			int type = quire_pt_charged_as(vma, a, ptep_get(pte + i));
 
 			if (type >= 0)
 				rss[type]--;
@@ -383,6 +395,7 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 			*new = NULL;
 			fork_count(FORK_PMDS_UNMARKED);
 			fork_count(FORK_TABLES_COPIED);
+			trace_fork_break(mm, addr, quire_pt_state(pt)->users - 1);
 		}
 	}
 	spin_unlock(ptl);
@@ -392,6 +405,30 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
 	put_table(pt, vma, addr);
 	return 0;
+}
+
+/* What is done ahead of need must not have others wait for memory. */
+static gfp_t table_gfp(enum quire_pt_cause cause)
+{
+	if (cause == QUIRE_PT_BACKGROUND)
+		return (GFP_PGTABLE_USER & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN;
+	return GFP_PGTABLE_USER;
+}
+
+/* Charged to whom it is for: who looks at another process does not pay. */
+static pgtable_t alloc_table(struct mm_struct *mm, gfp_t gfp)
+{
+	struct mem_cgroup *memcg, *old;
+	pgtable_t new;
+
+	if (mm == current->mm)
+		return __pte_alloc_one(mm, gfp);
+	memcg = get_mem_cgroup_from_mm(mm);
+	old = set_active_memcg(memcg);
+	new = __pte_alloc_one(mm, gfp);
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return new;
 }
 
 /**
@@ -419,7 +456,7 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
 		if (ret == -EAGAIN) {
 			do {
-				new = __pte_alloc_one(mm, GFP_PGTABLE_USER | gfp);
+				new = alloc_table(mm, table_gfp(cause) | gfp);
 			} while (!new && gfp);
 			ret = new ? 0 : -ENOMEM;
 		} else if (non_swap_entry(entry)) {
@@ -517,6 +554,7 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		stays = true;
 		fork_count(FORK_PMDS_UNMARKED);
 		fork_count(FORK_TABLES_LEFT);
+		trace_fork_leave(mm, addr, quire_pt_state(pt)->users - 1);
 	}
 	spin_unlock(ptl);
 	spin_unlock(pml);
@@ -613,6 +651,45 @@ unsigned int quire_pt_users(pmd_t *pmd)
 }
 
 /**
+ * __quire_pt_swapoff - a swap device is about to go
+ * @vma: covers the whole table
+ * @pmd: marked when the caller looked
+ * @addr: any address that the table maps
+ * @type: the device
+ *
+ * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM; the table is still
+ * shared if none of its entries is on the device.
+ */
+int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       unsigned int type)
+{
+	spinlock_t *ptl;
+	pte_t *start = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr & PMD_MASK, &ptl);
+	bool found = false;
+	int i;
+
+	for (i = 0; start && i < PTRS_PER_PTE && !found; i++) {
+		pte_t pte = ptep_get(start + i);
+
+		/* Entries for other purposes have types that no device has. */
+		found = is_swap_pte(pte) && swp_type(pte_to_swp_entry(pte)) == type;
+	}
+	if (start)
+		pte_unmap_unlock(start, ptl);
+	return found ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SWAPOFF) : 0;
+}
+
+/**
+ * quire_pt_note_reference - a page is about to be referenced for reading
+ * @pmd: marked; the table's PTL is held until the reference is taken
+ */
+void quire_pt_note_reference(pmd_t *pmd)
+{
+	quire_pt_state(quire_pmd_ptdesc(*pmd))->flags |= QUIRE_PT_REFERENCED;
+	fork_count(FORK_REFERENCES);
+}
+
+/**
  * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
  *
  * Only the reverse map knows who the sharers are, and it stops at the first:
@@ -643,17 +720,24 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
 }
 
-/* The walk itself unshares, see quire_pt_walk(). */
-static int nothing_to_do(pmd_t *pmd, unsigned long addr, unsigned long next,
+static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			 struct mm_walk *walk)
 {
 	walk->action = ACTION_CONTINUE;
-	return 0;
+	if (!pmd_pt_shared(*pmd))
+		return 0;
+	/* An OOM victim must not take one page after the other from the reserves. */
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	cond_resched();
+	return quire_pt_unshare(walk->vma, pmd, addr, QUIRE_PT_SYSCALL);
 }
 
+/* Not by the walk itself, which cannot fail. */
 static const struct mm_walk_ops unshare_ops = {
-	.pmd_entry = nothing_to_do,
+	.pmd_entry = unshare_entry,
 	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
 };
 
 /**
@@ -662,25 +746,63 @@ static const struct mm_walk_ops unshare_ops = {
  * @start: of the range
  * @end: of the range
  *
- * Context: may sleep, mmap_lock held. Cannot fail.
+ * Context: may sleep, mmap_lock held. Returns 0, -ENOMEM, or -EINTR if the
+ * caller is being killed.
  */
-void __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
-			      unsigned long end)
+int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end)
 {
-	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
+	int ret;
+
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	/* mremap begins at the first table's start, where nothing else is mapped. */
+	start = max(start, vma->vm_start);
+	if (start >= end)
+		return 0;
+	ret = walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
+	if (ret == -EINVAL)
+		quire_warn(&quire_fork_feature, "a range that is not in its VMA\n");
+	return ret;
 }
 
 /**
  * quire_pt_unshare_mm - give a process tables of its own everywhere
  * @mm: mmap_lock held
  *
- * Context: may sleep. Cannot fail.
+ * Context: may sleep. Returns as __quire_pt_unshare_range().
  */
-void quire_pt_unshare_mm(struct mm_struct *mm)
+int quire_pt_unshare_mm(struct mm_struct *mm)
 {
-	if (quire_pt_used() && test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+	if (!quire_pt_used() || !test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		return 0;
+	return walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+}
+
+/**
+ * __quire_pt_still_shared - has a table another user?
+ * @vma: covers the whole table
+ * @pmd: marked when the caller looked
+ * @addr: any address that the table maps
+ *
+ * For those who skip shared tables: the last user's is its own. Allocates
+ * nothing. Context: as __quire_pt_unshare(), but does not sleep.
+ */
+bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	spinlock_t *pml = pmd_lock(vma->vm_mm, pmd), *ptl;
+	bool shared = pmd_pt_shared(*pmd);
+
+	if (shared) {
+		ptl = lock_table(vma->vm_mm, pmd);
+		if (quire_pt_state(quire_pmd_ptdesc(*pmd))->users == 1) {
+			adopt(vma, pmd, addr & PMD_MASK);
+			shared = false;
+		}
+		spin_unlock(ptl);
+	}
+	spin_unlock(pml);
+	return shared;
 }
 
 /**
@@ -706,6 +828,42 @@ void quire_pt_on_mmlist(struct mm_struct *mm)
 	if (list_empty(&mm->mmlist))
 		list_add(&mm->mmlist, &init_mm.mmlist);
 	spin_unlock(&mmlist_lock);
+}
+
+/**
+ * quire_pt_show_orphans - tell how much memory no process is charged for
+ *
+ * It is in tables whose owner left, and is freed with their last user.
+ */
+void quire_pt_show_orphans(void)
+{
+	unsigned long anon = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES);
+	unsigned long swap = get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS);
+
+	pr_info("quire: fork: in shared page tables whose owner left: anon %lukB, swap %lukB\n",
+		K(anon), K(swap));
+}
+
+/**
+ * __quire_pt_oom_points - what a process may hold without being charged for it
+ * @mm: any
+ *
+ * Whose tables the orphans' charge is for is not recorded. A sharer may be the
+ * last user of all of it, as far as its tables reach beyond what it is charged
+ * for itself. That is too much for some, and hides nobody from the OOM killer.
+ * Context: any. Returns pages.
+ */
+unsigned long __quire_pt_oom_points(struct mm_struct *mm)
+{
+	unsigned long orphans, charged, reach;
+
+	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		return 0;
+	orphans = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES) +
+		  get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS);
+	charged = get_mm_rss(mm) + get_mm_counter(mm, MM_SWAPENTS);
+	reach = mm_pgtables_bytes(mm) / PAGE_SIZE * PTRS_PER_PTE;
+	return reach > charged ? min(orphans, reach - charged) : 0;
 }
 
 int __init quire_pt_init(void)

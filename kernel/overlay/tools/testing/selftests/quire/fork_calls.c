@@ -144,6 +144,26 @@ TEST_SLOW(fork_calls, mremap_part_unaligned)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
+/* Linux then moves from the start of the first table, which is before the VMA. */
+TEST_SLOW(fork_calls, mremap_to_same_offset)
+{
+	char *to = map_tables(TABLES);
+	char *a = self->area;
+	size_t off = 3 * PAGE, len = LEN - off;
+
+	ASSERT_NE(NULL, to);
+	ASSERT_EQ(0, munmap(a - TABLE, TABLE + off));
+	ASSERT_EQ(0, munmap(to - TABLE, LEN + 2 * TABLE));
+	ASSERT_LE(TABLES - 1, shared_tables(getpid()));
+	ASSERT_EQ(to + off, mremap(a + off, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to + off));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(word_for(3, 7), *(uint64_t *)(to + off));
+	memset(to + off, 1, len);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(1, to[TABLE]);
+}
+
 TEST_SLOW(fork_calls, mremap_shrinks_and_grows)
 {
 	char *a = self->area;

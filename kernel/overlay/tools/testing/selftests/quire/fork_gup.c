@@ -216,6 +216,42 @@ TEST_SLOW(fork_gup, proc_mem)
 	remote(_metadata, self, false);
 }
 
+/* A debugger that reads takes no table apart, and sees what the process has. */
+TEST_SLOW(fork_gup, reading_leaves_tables_shared)
+{
+	long references = fork_stat("references"), shared;
+	char buffer[PAGE], path[32];
+	int go[2], status, fd;
+	pid_t pid;
+	char byte;
+
+	ASSERT_EQ(0, pipe(go));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		close(go[1]);
+		_exit(read(go[0], &byte, 1) ? 1 : 0);
+	}
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	fd = open(path, O_RDONLY);
+	ASSERT_LE(0, fd);
+	shared = shared_tables(pid);
+	ASSERT_LE(TABLES, shared);
+	ASSERT_EQ((ssize_t)PAGE, pread(fd, buffer, PAGE, (uintptr_t)self->page));
+	EXPECT_EQ('a', buffer[PAGE - 1]);
+	EXPECT_EQ(shared, shared_tables(pid));
+	EXPECT_LT(references, fork_stat("references"));
+	close(fd);
+	memset(self->page, 'b', PAGE);
+	fd = open(path, O_RDONLY);
+	ASSERT_EQ((ssize_t)PAGE, pread(fd, buffer, PAGE, (uintptr_t)self->page));
+	EXPECT_EQ('a', buffer[PAGE - 1]);
+	close(fd);
+	close(go[1]);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+}
+
 TEST_SLOW(fork_gup, ptrace_pokes)
 {
 	int status;

@@ -135,6 +135,64 @@ TEST_SLOW(fork_swap, swapoff_with_all)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
+static void nothing(int sig)
+{
+}
+
+/* A swapoff that finds nothing forgets who has swap; sharers must not be. */
+TEST_SLOW(fork_swap, swapoff_twice)
+{
+	struct sigaction action = { .sa_handler = nothing };
+
+	ASSERT_EQ(0, swapoff(SWAP));
+	ASSERT_EQ(0, make_swap());
+	ASSERT_TRUE(swap_out(self->area));
+	/* The parent gets its own copies; the child keeps the tables. */
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_TRUE(tables_consistent());
+	/* One that misses a process tries for ever, until there is a signal. */
+	sigaction(SIGALRM, &action, NULL);
+	alarm(300);
+	ASSERT_EQ(0, swapoff(SWAP));
+	alarm(0);
+	EXPECT_EQ(0, smaps_of(self->child.pid, self->area, "Swap"));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+/* Many use one table while its pages go out, and all get them back. */
+TEST_SLOW(fork_swap, many_children)
+{
+	const char *word = getenv("FORK_CHILDREN");
+	int children = word ? atoi(word) : 100, go[2], status, i, bad = 0;
+	char byte;
+
+	ASSERT_EQ(0, pipe(go));
+	for (i = 0; i < children; i++) {
+		pid_t pid = fork();
+
+		ASSERT_LE(0, pid);
+		if (!pid) {
+			close(go[1]);
+			if (read(go[0], &byte, 1))
+				_exit(1);
+			i %= PAGES;
+			_exit(*(uint64_t *)(self->area + i * PAGE) != word_for(i, 7));
+		}
+	}
+	close(go[0]);
+	ASSERT_TRUE(swap_out(self->area));
+	EXPECT_LE(TABLES - 1, shared_tables(getpid()));
+	EXPECT_TRUE(tables_consistent());
+	close(go[1]);
+	for (i = 0; i < children; i++) {
+		ASSERT_LT(0, wait(&status));
+		bad += !!status;
+	}
+	EXPECT_EQ(0, bad);
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
 TEST_SLOW(fork_swap, swapoff_after_owner_left)
 {
 	ASSERT_TRUE(swap_out(self->area));

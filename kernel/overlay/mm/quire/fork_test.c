@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The pure parts of fork: the mark, what may be shared, what entries become. */
+#include <kunit/test.h>
+#include <linux/mm.h>
+#include <linux/swap.h>
+#include <linux/swapops.h>
+
+#include "fork.h"
+
+static struct page *test_page(void)
+{
+	return ZERO_PAGE(0);
+}
+
+/* Marking and unmarking loses no bit, and neither looks bad to a walker. */
+static void mark(struct kunit *test)
+{
+	pmd_t pmd = __pmd(__pa(page_address(test_page())) | _PAGE_TABLE);
+	pmd_t marked = quire_pmd_mark(pmd);
+
+	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(pmd));
+	KUNIT_EXPECT_TRUE(test, pmd_pt_shared(marked));
+	KUNIT_EXPECT_FALSE(test, pmd_bad(marked));
+	KUNIT_EXPECT_TRUE(test, pmd_present(marked));
+	KUNIT_EXPECT_FALSE(test, pmd_leaf(marked));
+	KUNIT_EXPECT_EQ(test, pmd_pfn(marked), pmd_pfn(pmd));
+	KUNIT_EXPECT_EQ(test, pmd_val(quire_pmd_unmark(marked)), pmd_val(pmd));
+}
+
+/* What is no table is never taken for a shared one. */
+static void not_marked(struct kunit *test)
+{
+	unsigned long pa = __pa(page_address(test_page()));
+	swp_entry_t entry = swp_entry(1, 0x1234);
+
+	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(__pmd(0)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(__pmd(pa | _PAGE_TABLE | _PAGE_PT_SHARED)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(__pmd(pa | _PAGE_PRESENT | _PAGE_PSE |
+						     _PAGE_PT_SHARED)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(swp_entry_to_pmd(entry)));
+	KUNIT_EXPECT_TRUE(test, pmd_bad(__pmd(pa | _PAGE_PRESENT)));
+}
+
+static struct vm_area_struct *area(struct kunit *test, vm_flags_t flags)
+{
+	struct vm_area_struct *vma = kunit_kzalloc(test, sizeof(*vma), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, vma);
+	vm_flags_init(vma, flags);
+	return vma;
+}
+
+#define PLAIN (VM_READ | VM_WRITE | VM_MAYREAD | VM_MAYWRITE)
+
+static void shareable(struct kunit *test)
+{
+	static const vm_flags_t never[] = {
+		VM_SHARED, VM_MAYSHARE, VM_LOCKED, VM_PFNMAP, VM_MIXEDMAP, VM_IO, VM_HUGETLB,
+		VM_UFFD_MISSING, VM_UFFD_WP, VM_MERGEABLE, VM_GROWSDOWN, VM_WIPEONFORK,
+		VM_DONTCOPY,
+	};
+	static const struct vm_operations_struct file_ops;
+	struct vm_area_struct *vma = area(test, PLAIN), *other;
+	int i;
+
+	KUNIT_EXPECT_TRUE(test, quire_fork_vma_shareable(vma, vma));
+	for (i = 0; i < ARRAY_SIZE(never); i++) {
+		other = area(test, PLAIN | never[i]);
+		KUNIT_EXPECT_FALSE_MSG(test, quire_fork_vma_shareable(other, other),
+				       "flag %lx", never[i]);
+		KUNIT_EXPECT_FALSE(test, quire_fork_vma_shareable(vma, other));
+		KUNIT_EXPECT_FALSE(test, quire_fork_vma_shareable(other, vma));
+	}
+	other = area(test, PLAIN & ~VM_MAYWRITE);
+	KUNIT_EXPECT_FALSE(test, quire_fork_vma_shareable(other, other));
+	other = area(test, PLAIN);
+	other->vm_ops = &file_ops;
+	KUNIT_EXPECT_FALSE(test, quire_fork_vma_shareable(other, other));
+}
+
+static void charges(struct kunit *test)
+{
+	struct vm_area_struct *vma = area(test, PLAIN);
+	pte_t zero = pte_mkspecial(mk_pte(test_page(), PAGE_READONLY));
+	pte_t swap = swp_entry_to_pte(swp_entry(1, 0x1234));
+	pte_t moving = swp_entry_to_pte(make_readable_migration_entry(0x1234));
+	pte_t poison = swp_entry_to_pte(swp_entry(SWP_HWPOISON, 0x1234));
+
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, __pte(0)), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, zero), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, swap), (int)MM_SWAPENTS);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, moving), (int)MM_ANONPAGES);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, poison), -1);
+}
+
+/* Nothing is exclusive or writable afterwards, and nothing else is lost. */
+static void sanitized(struct kunit *test)
+{
+	pte_t swap = swp_entry_to_pte(swp_entry(1, 0x1234));
+	pte_t readable = swp_entry_to_pte(make_readable_migration_entry(0x1234));
+	pte_t writable = swp_entry_to_pte(make_writable_migration_entry(0x1234));
+	pte_t exclusive = swp_entry_to_pte(make_readable_exclusive_migration_entry(0x1234));
+	pte_t poison = swp_entry_to_pte(swp_entry(SWP_HWPOISON, 0x1234));
+	pte_t dirty = pte_swp_mksoft_dirty(writable);
+
+	KUNIT_EXPECT_TRUE(test, pte_same(quire_pt_sanitized(swap), swap));
+	KUNIT_EXPECT_TRUE(test, pte_same(quire_pt_sanitized(pte_swp_mkexclusive(swap)), swap));
+	KUNIT_EXPECT_TRUE(test, pte_same(quire_pt_sanitized(readable), readable));
+	KUNIT_EXPECT_TRUE(test, pte_same(quire_pt_sanitized(writable), readable));
+	KUNIT_EXPECT_TRUE(test, pte_same(quire_pt_sanitized(exclusive), readable));
+	KUNIT_EXPECT_TRUE(test, pte_same(quire_pt_sanitized(poison), poison));
+	KUNIT_EXPECT_EQ(test, pte_swp_soft_dirty(quire_pt_sanitized(dirty)),
+			pte_swp_soft_dirty(dirty));
+}
+
+static void budget(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, quire_background_budget(0), 1);
+	KUNIT_EXPECT_EQ(test, quire_background_budget(1), 1);
+	KUNIT_EXPECT_EQ(test, quire_background_budget(1U << 20),
+			(unsigned int)((1ULL << 20) * max(HZ / 100, 1) / HZ));
+	KUNIT_EXPECT_LE(test, quire_background_budget(10 * HZ), 10 * max(HZ / 100, 1));
+}
+
+static struct kunit_case fork_cases[] = {
+	KUNIT_CASE(mark),
+	KUNIT_CASE(not_marked),
+	KUNIT_CASE(shareable),
+	KUNIT_CASE(charges),
+	KUNIT_CASE(sanitized),
+	KUNIT_CASE(budget),
+	{}
+};
+
+static struct kunit_suite fork_suite = {
+	.name = "quire_fork",
+	.test_cases = fork_cases,
+};
+kunit_test_suite(fork_suite);

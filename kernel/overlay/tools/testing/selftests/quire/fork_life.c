@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What shared page tables meet in their life that no system call of their users
+ * asks for: ends in any order, the OOM killer, bad memory, allocations that fail,
+ * MMU notifiers, monitors, the worker that unshares ahead.
+ */
+#define _GNU_SOURCE
+#include <linux/fs.h>
+#include <linux/perf_event.h>
+#include <linux/userfaultfd.h>
+#include <setjmp.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+#include "harness.h"
+#include "fork_test.h"
+
+#define TABLES 4
+#define PAGES (TABLES * SLOTS)
+#define LEN (TABLES * TABLE)
+#define KNOB FOLDER "background_tables_per_s"
+#define DAMON "/sys/kernel/mm/damon/admin/kdamonds/"
+#define FAULTS "/sys/kernel/debug/"
+
+static void survive(int sig)
+{
+}
+
+static long serve(char command, void *arg)
+{
+	char *area = arg;
+	int fd;
+
+	switch (command) {
+	case 'r':
+		return wrong(area, PAGES, 7);
+	case 'W':
+		fill(area, PAGES, 3);
+		return wrong(area, PAGES, 3);
+	case 's':
+		return shared_tables(getpid());
+	case 'n':
+		fd = open("/sys/kernel/debug/quire/mmu_notifier", O_RDONLY);
+		return fd < 0 ? -errno : fd;
+	case 'p':
+		/* Who is told of bad memory while it runs is killed otherwise. */
+		signal(SIGBUS, survive);
+		return madvise(area + TABLE + 5 * PAGE, PAGE, 100 /* MADV_HWPOISON */);
+	}
+	return -1;
+}
+
+/* Until a value is reached; false after minutes. */
+static bool wait_for(long (*value)(void *), void *arg, long want)
+{
+	int i;
+
+	for (i = 0; i < 60000; i++) {
+		if (value(arg) == want)
+			return true;
+		usleep(5000);
+	}
+	return false;
+}
+
+static long its_tables(void *arg)
+{
+	return shared_tables(*(pid_t *)arg);
+}
+
+FIXTURE(fork_life) {
+	char *area;
+	struct helper child;
+};
+
+FIXTURE_SETUP(fork_life)
+{
+	NEED_FORK_FEATURE();
+	self->area = map_tables(TABLES);
+	ASSERT_NE(NULL, self->area);
+	fill(self->area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&self->child, serve, self->area));
+	ASSERT_LE(TABLES, shared_tables(getpid()));
+}
+
+FIXTURE_TEARDOWN(fork_life)
+{
+	write_word(KNOB, "0");
+	EXPECT_EQ(0, stop_helper(&self->child));
+	EXPECT_TRUE(tables_consistent());
+}
+
+/* Three processes beside the parent end in all orders; who is left writes. */
+TEST_SLOW(fork_life, ends_in_any_order)
+{
+	static const int orders[6][3] = {
+		{ 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 }, { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 },
+	};
+	struct helper h[3];
+	int o, i;
+
+	for (o = 0; o < 6; o++) {
+		for (i = 0; i < 3; i++)
+			ASSERT_EQ(0, start_helper(&h[i], serve, self->area));
+		/* One of them, a different one each time, breaks away first. */
+		EXPECT_EQ(0, ask(&h[o % 3], 'W'));
+		for (i = 0; i < 3; i++) {
+			/* The others hold copies of the pipe: the word ends it. */
+			EXPECT_EQ(1, write(h[orders[o][i]].to, "q", 1));
+			EXPECT_EQ(0, stop_helper(&h[orders[o][i]]));
+			if (i < 2 && orders[o][i + 1] != o % 3)
+				EXPECT_EQ(0, ask(&h[orders[o][i + 1]], 'r'));
+		}
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	}
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_SLOW(fork_life, killed_and_reaped)
+{
+	int i, status;
+
+	for (i = 0; i < 5; i++) {
+		struct helper victim;
+		int pidfd, ret;
+
+		ASSERT_EQ(0, start_helper(&victim, serve, self->area));
+		EXPECT_EQ(0, ask(&victim, i & 1 ? 'W' : 'r'));
+		pidfd = syscall(SYS_pidfd_open, victim.pid, 0);
+		ASSERT_LE(0, pidfd);
+		ASSERT_EQ(0, kill(victim.pid, SIGKILL));
+		ret = syscall(448 /* process_mrelease */, pidfd, 0);
+		EXPECT_TRUE(!ret || errno == ESRCH || errno == EINTR || errno == EAGAIN);
+		ASSERT_EQ(victim.pid, waitpid(victim.pid, &status, 0));
+		close(victim.to);
+		close(victim.from);
+		close(pidfd);
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+		EXPECT_TRUE(tables_consistent());
+	}
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+static long oom_score(pid_t pid)
+{
+	char path[64];
+	long score = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/oom_score", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	if (fscanf(f, "%ld", &score) != 1)
+		score = -1;
+	fclose(f);
+	return score;
+}
+
+/* Who inherits everything from one that ended is a candidate, though not charged. */
+TEST_SLOW(fork_life, heir_is_seen_by_oom_killer)
+{
+	size_t tables = 96;
+	int up[2], down[2];
+	pid_t pid, heir = 0;
+	long before;
+	char byte;
+
+	ASSERT_EQ(0, pipe(up));
+	ASSERT_EQ(0, pipe(down));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		char *big = map_tables(tables);
+
+		close(down[1]);
+		fill(big, tables * SLOTS, 1);
+		pid = fork();
+		if (!pid) {
+			pid = getpid();
+			if (write(up[1], &pid, sizeof(pid)) != sizeof(pid) ||
+			    read(down[0], &byte, 1) != 1)
+				_exit(1);
+			_exit(!!wrong(big, tables * SLOTS, 1));
+		}
+		_exit(0);
+	}
+	close(down[0]);
+	ASSERT_EQ(pid, waitpid(pid, NULL, 0));
+	ASSERT_EQ((ssize_t)sizeof(heir), read(up[0], &heir, sizeof(heir)));
+	before = oom_score(getpid());
+	EXPECT_LT(proc_sum(heir, "status", "RssAnon"), (long)(tables * TABLE / 1024 / 4));
+	EXPECT_LT(before + 5, oom_score(heir));
+	EXPECT_EQ(1, write(down[1], "x", 1));
+}
+
+static sigjmp_buf after_bus;
+
+static void bus(int sig)
+{
+	siglongjmp(after_bus, 1);
+}
+
+static bool is_bad(char *page)
+{
+	if (sigsetjmp(after_bus, 1))
+		return true;
+	(void)*(volatile char *)page;
+	return false;
+}
+
+/* A page that goes bad is bad for all, and no other page is. */
+TEST_SLOW(fork_life, bad_memory)
+{
+	char *page = self->area + TABLE + 5 * PAGE;
+	struct sigaction action = { .sa_handler = bus };
+	unsigned long i, bad = 0;
+
+	sigaction(SIGBUS, &action, NULL);
+	if (ask(&self->child, 'p'))
+		SKIP(return, "no MADV_HWPOISON");
+	EXPECT_TRUE(is_bad(page));
+	for (i = 0; i < PAGES; i++)
+		if (self->area + i * PAGE != page)
+			bad += *(uint64_t *)(self->area + i * PAGE) != word_for(i, 7);
+	EXPECT_EQ(0, bad);
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_FALSE(is_bad(page - PAGE));
+	*(uint64_t *)(page - PAGE) = 1;
+	EXPECT_TRUE(is_bad(page));
+}
+
+/* Registering unshares; who has a notifier does not share from then on. */
+TEST_SLOW(fork_life, mmu_notifier)
+{
+	struct helper other;
+
+	if (ask(&self->child, 'n') < 0)
+		SKIP(return, "no MMU notifiers");
+	EXPECT_EQ(0, ask(&self->child, 's'));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	ASSERT_EQ(0, start_helper(&other, serve, self->area));
+	EXPECT_LE(TABLES, ask(&other, 's'));
+	EXPECT_LE(0, ask(&other, 'n'));
+	EXPECT_EQ(0, ask(&other, 's'));
+	EXPECT_EQ(0, ask(&other, 'W'));
+	EXPECT_EQ(1, write(other.to, "q", 1));
+	EXPECT_EQ(0, stop_helper(&other));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+}
+
+/* A profiler asks for the page size at each fault, with interrupts off. */
+TEST_SLOW(fork_life, perf_samples)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr),
+		.config = PERF_COUNT_SW_PAGE_FAULTS, .sample_period = 1,
+		.sample_type = PERF_SAMPLE_ADDR | PERF_SAMPLE_DATA_PAGE_SIZE,
+		.exclude_kernel = 1, .wakeup_events = 1,
+	};
+	int fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
+	struct perf_event_mmap_page *ring;
+
+	if (fd < 0)
+		SKIP(return, "no perf events");
+	ring = mmap(NULL, 9 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ASSERT_NE(MAP_FAILED, (void *)ring);
+	*(volatile uint64_t *)(self->area + TABLE) = word_for(SLOTS, 7);
+	EXPECT_LT(0, ring->data_head);
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	close(fd);
+}
+
+static long walked(void *arg)
+{
+	return fork_stat("unshared_walk") > *(long *)arg;
+}
+
+/* DAMON looks at a process's accessed bits: in tables of its own. */
+TEST_SLOW(fork_life, damon)
+{
+	long walks = fork_stat("unshared_walk");
+	char pid[16];
+
+	if (write_word(DAMON "nr_kdamonds", "1"))
+		SKIP(return, "no DAMON");
+	snprintf(pid, sizeof(pid), "%d", self->child.pid);
+	ASSERT_EQ(0, write_word(DAMON "0/contexts/nr_contexts", "1"));
+	ASSERT_EQ(0, write_word(DAMON "0/contexts/0/operations", "vaddr"));
+	ASSERT_EQ(0, write_word(DAMON "0/contexts/0/targets/nr_targets", "1"));
+	ASSERT_EQ(0, write_word(DAMON "0/contexts/0/targets/0/pid_target", pid));
+	ASSERT_EQ(0, write_word(DAMON "0/state", "on"));
+	EXPECT_TRUE(wait_for(walked, &walks, 1));
+	ASSERT_EQ(0, write_word(DAMON "0/state", "off"));
+	ASSERT_EQ(0, write_word(DAMON "nr_kdamonds", "0"));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+/* As in linux/fs.h, which may be older. */
+#ifndef PAGEMAP_SCAN
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_WRITTEN (1 << 1)
+#define PAGE_IS_PRESENT (1 << 3)
+#define PM_SCAN_WP_MATCHING (1 << 0)
+#define PM_SCAN_CHECK_WPASYNC (1 << 1)
+
+struct page_region {
+	uint64_t start, end, categories;
+};
+
+struct pm_scan_arg {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#endif
+
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
+
+/* How many pages of the area have what @need says; protects them if @flags do. */
+static long scan(char *area, uint64_t need, uint64_t flags)
+{
+	int fd = open("/proc/self/pagemap", O_RDONLY), i, regions;
+	struct page_region found[64];
+	struct pm_scan_arg arg = {
+		.size = sizeof(arg), .flags = flags,
+		.start = (uintptr_t)area, .end = (uintptr_t)area + LEN,
+		.vec = (uintptr_t)found, .vec_len = 64,
+		.category_mask = need, .return_mask = need,
+	};
+	long pages = 0;
+
+	regions = ioctl(fd, PAGEMAP_SCAN, &arg);
+	close(fd);
+	if (regions < 0)
+		return -errno;
+	for (i = 0; i < regions; i++)
+		pages += (found[i].end - found[i].start) / PAGE;
+	return pages;
+}
+
+TEST_SLOW(fork_life, pagemap_scan)
+{
+	uint64_t protect = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC;
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC };
+	struct uffdio_register reg = { .range = { (uintptr_t)self->area, LEN },
+				       .mode = UFFDIO_REGISTER_MODE_WP };
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
+
+	EXPECT_EQ(PAGES, scan(self->area, PAGE_IS_PRESENT, 0));
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
+		SKIP(return, "no asynchronous write protection");
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &reg));
+	EXPECT_EQ(PAGES, scan(self->area, PAGE_IS_WRITTEN, protect));
+	EXPECT_EQ(0, scan(self->area, PAGE_IS_WRITTEN, 0));
+	*(volatile uint64_t *)(self->area + TABLE + 8 * PAGE) = word_for(SLOTS + 8, 7);
+	*(volatile uint64_t *)(self->area + 3 * TABLE) = word_for(3 * SLOTS, 7);
+	EXPECT_EQ(2, scan(self->area, PAGE_IS_WRITTEN, protect));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, scan(self->area, PAGE_IS_WRITTEN, 0));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	close(fd);
+}
+
+static long finished(void *arg)
+{
+	return fork_stat("background_done") > *(long *)arg;
+}
+
+/* The child's tables come apart by themselves; the parent's writes copy none. */
+TEST_SLOW(fork_life, background)
+{
+	long copied, adopted, done = fork_stat("background_done");
+	struct helper other;
+
+	if (write_word(KNOB, "1048576"))
+		SKIP(return, "no such policy");
+	EXPECT_EQ(-EINVAL, write_word(KNOB, "1048577"));
+	/* The fixture's child, from before, shares the tables still. */
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	ASSERT_EQ(0, start_helper(&other, serve, self->area));
+	EXPECT_TRUE(wait_for(its_tables, &other.pid, 0));
+	EXPECT_TRUE(wait_for(finished, &done, 1));
+	EXPECT_TRUE(tables_consistent());
+	copied = fork_stat("tables_copied");
+	adopted = fork_stat("tables_adopted");
+	fill(self->area, PAGES, 5);
+	EXPECT_EQ(copied, fork_stat("tables_copied"));
+	EXPECT_LE(adopted + TABLES, fork_stat("tables_adopted"));
+	EXPECT_EQ(0, ask(&other, 'r'));
+	EXPECT_EQ(1, write(other.to, "q", 1));
+	EXPECT_EQ(0, stop_helper(&other));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+}
+
+static long given_up(void *arg)
+{
+	return fork_stat("background_exited") > *(long *)arg;
+}
+
+/* A child that ends, and a policy that is switched off, are let go of. */
+TEST_SLOW(fork_life, background_gives_up)
+{
+	long exited = fork_stat("background_exited");
+	struct helper other;
+	int i, status;
+
+	if (write_word(KNOB, "1"))
+		SKIP(return, "no such policy");
+	for (i = 0; i < 5; i++) {
+		pid_t pid = fork();
+
+		ASSERT_LE(0, pid);
+		if (!pid)
+			_exit(0);
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	}
+	EXPECT_TRUE(wait_for(given_up, &exited, 1));
+	exited = fork_stat("background_exited");
+	ASSERT_EQ(0, start_helper(&other, serve, self->area));
+	ASSERT_EQ(0, write_word(KNOB, "0"));
+	EXPECT_TRUE(wait_for(given_up, &exited, 1));
+	EXPECT_EQ(0, ask(&other, 'r'));
+	EXPECT_EQ(1, write(other.to, "q", 1));
+	EXPECT_EQ(0, stop_helper(&other));
+}
+
+static int inject(const char *what, const char *probability)
+{
+	static const char * const words[][2] = {
+		{ "task-filter", "Y" }, { "ignore-gfp-wait", "N" }, { "min-order", "0" },
+		{ "verbose", "0" }, { "times", "-1" }, { "interval", "1" },
+	};
+	char path[128];
+	size_t i;
+
+	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		snprintf(path, sizeof(path), FAULTS "%s/%s", what, words[i][0]);
+		write_word(path, words[i][1]);
+	}
+	snprintf(path, sizeof(path), FAULTS "%s/probability", what);
+	return write_word(path, probability);
+}
+
+/* fork and the copies of tables with allocations that fail: no worse than late. */
+TEST_SLOW(fork_life, allocations_fail)
+{
+	int i, status, forks = 0;
+
+	if (inject("fail_page_alloc", "7") || inject("failslab", "2"))
+		SKIP(return, "no fault injection");
+	ASSERT_EQ(0, write_word("/proc/self/make-it-fail", "1"));
+	for (i = 0; i < 40; i++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			continue;
+		if (!pid) {
+			unsigned long p;
+
+			for (p = i; p < PAGES; p += 97)
+				*(uint64_t *)(self->area + p * PAGE) = p;
+			madvise(self->area + TABLE / 2, TABLE, MADV_DONTNEED);
+			for (p = i; p < SLOTS / 2; p += 97)
+				if (*(uint64_t *)(self->area + p * PAGE) != p)
+					_exit(1);
+			_exit(0);
+		}
+		forks++;
+		while (waitpid(pid, &status, 0) < 0)
+			;
+		EXPECT_EQ(0, status);
+	}
+	write_word("/proc/self/make-it-fail", "0");
+	inject("fail_page_alloc", "0");
+	inject("failslab", "0");
+	EXPECT_LT(0, forks);
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_HARNESS_MAIN

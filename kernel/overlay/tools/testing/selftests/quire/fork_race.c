@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Everything at once: threads write to memory whose page tables are shared with
+ * children that come and go, while pages are reclaimed, moved and swapped in.
+ * Each thread knows what its own pages hold; each child's memory must not change
+ * unless it writes. For the soak.
+ *
+ *	fork_race [SECONDS]
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/swap.h>
+#include <time.h>
+
+#include "harness.h"
+#include "fork_test.h"
+
+#define TABLES 6
+#define PAGES (TABLES * SLOTS)
+#define LEN (TABLES * TABLE)
+#define THREADS 3
+#define GROUP "/sys/fs/cgroup/quire_fork_race"
+#define SWAP "/dev/zram0"
+
+static unsigned int seconds = 20;
+static volatile bool stop;
+static char *area;
+
+struct writer {
+	pthread_t thread;
+	unsigned int index;
+	unsigned long bad;
+};
+
+static uint64_t next(uint64_t *random)
+{
+	*random ^= *random << 13;
+	*random ^= *random >> 7;
+	*random ^= *random << 17;
+	return *random;
+}
+
+/* Writes to every THREADS-th page, and finds there what it wrote before. */
+static void *writer(void *arg)
+{
+	static uint64_t expected[PAGES];
+	struct writer *w = arg;
+	uint64_t random = w->index + 1;
+
+	while (!stop) {
+		unsigned long i = next(&random) % (PAGES / THREADS) * THREADS + w->index;
+		volatile uint64_t *word = (uint64_t *)(area + i * PAGE);
+
+		w->bad += *word != expected[i];
+		*word = expected[i] = random;
+	}
+	return NULL;
+}
+
+static uint64_t sum(void)
+{
+	uint64_t total = 0;
+
+	for (unsigned long i = 0; i < PAGES; i++)
+		total = total * 31 + *(uint64_t *)(area + i * PAGE);
+	return total;
+}
+
+/* What a child does with its memory; it returns 0 if nobody else changed it. */
+static int child_life(uint64_t random)
+{
+	uint64_t before = sum();
+	unsigned long i;
+
+	if (random & 1)
+		usleep(random % 5000);
+	if (sum() != before)
+		return 1;
+	switch (random >> 8 & 7) {
+	case 0:
+		return munmap(area + (random >> 16) % PAGES / 2 * PAGE, LEN / 3) ? 2 : 0;
+	case 1:
+		return madvise(area + TABLE, 2 * TABLE, MADV_DONTNEED) ? 2 : 0;
+	case 2:
+		madvise(area + TABLE / 2, TABLE, MADV_DONTNEED);
+		break;
+	case 3:
+		if (!fork())
+			_exit(sum() != before);
+		break;
+	case 4:
+		mprotect(area + TABLE + PAGE, TABLE, PROT_READ);
+		return sum() != before ? 3 : 0;
+	case 5:
+		madvise(area, LEN, MADV_PAGEOUT);
+		return sum() != before ? 4 : 0;
+	}
+	for (i = random % 7; i < PAGES; i += 7)
+		*(uint64_t *)(area + i * PAGE) = i;
+	for (i = random % 7; i < PAGES; i += 7)
+		if (*(uint64_t *)(area + i * PAGE) != i)
+			return 5;
+	return 0;
+}
+
+static void *disturber(void *arg)
+{
+	unsigned int round;
+
+	for (round = 0; !stop; round++) {
+		write_word(GROUP "/memory.reclaim", "4M");
+		if (round % 16 == 0)
+			write_word("/proc/sys/vm/compact_memory", "1");
+		usleep(2000);
+	}
+	return NULL;
+}
+
+static int make_swap(void)
+{
+	char page[PAGE] = "";
+	uint32_t *info = (uint32_t *)(page + 1024);
+	int fd;
+
+	write_word("/sys/block/zram0/reset", "1");
+	if (write_word("/sys/block/zram0/disksize", "268435456"))
+		return -1;
+	info[0] = 1;
+	info[1] = (256UL << 20) / PAGE - 1;
+	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
+	fd = open(SWAP, O_WRONLY);
+	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
+		return -1;
+	return swapon(SWAP, 0);
+}
+
+FIXTURE(fork_race) {
+	struct writer writers[THREADS];
+	pthread_t disturber;
+};
+
+FIXTURE_SETUP(fork_race)
+{
+	unsigned int i;
+
+	NEED_FORK_FEATURE();
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(GROUP, 0755);
+	if (write_word(GROUP "/cgroup.procs", "0") || make_swap())
+		SKIP(return, "no memory cgroup, or no swap on zram");
+	area = map_tables(TABLES);
+	ASSERT_NE(NULL, area);
+	for (i = 0; i < THREADS; i++) {
+		self->writers[i].index = i;
+		ASSERT_EQ(0, pthread_create(&self->writers[i].thread, NULL, writer,
+					    &self->writers[i]));
+	}
+	ASSERT_EQ(0, pthread_create(&self->disturber, NULL, disturber, NULL));
+}
+
+FIXTURE_TEARDOWN(fork_race)
+{
+	EXPECT_EQ(0, swapoff(SWAP));
+	EXPECT_TRUE(tables_consistent());
+	write_word("/sys/fs/cgroup/cgroup.procs", "0");
+	rmdir(GROUP);
+}
+
+TEST_F_TIMEOUT(fork_race, all_at_once, 7200)
+{
+	time_t end = time(NULL) + seconds;
+	uint64_t random = 88172645463325252ull;
+	unsigned long children = 0;
+	unsigned int i;
+	int status, alive = 0;
+
+	while (time(NULL) < end) {
+		uint64_t its = next(&random);
+		pid_t pid = fork();
+
+		ASSERT_LE(0, pid);
+		if (!pid)
+			_exit(child_life(its));
+		children++;
+		if (++alive < 4)
+			continue;
+		ASSERT_LT(0, wait(&status));
+		EXPECT_EQ(0, status);
+		alive--;
+	}
+	while (wait(&status) > 0)
+		EXPECT_EQ(0, status);
+	stop = true;
+	pthread_join(self->disturber, NULL);
+	for (i = 0; i < THREADS; i++) {
+		pthread_join(self->writers[i].thread, NULL);
+		EXPECT_EQ(0, self->writers[i].bad);
+	}
+	TH_LOG("%lu children", children);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		seconds = strtoul(argv[1], NULL, 0);
+	return test_harness_run(1, argv);
+}
