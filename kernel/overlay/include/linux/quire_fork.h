@@ -2,7 +2,7 @@
 /*
  * Hooks of the fork feature: last-level page tables shared copy-on-write.
  *
- * A PMD that points to a shared table is marked; pmd_pt_shared() in
+ * A PMD that points to a shared table is marked; pmd_pt_marked() in
  * asm/pgtable.h tells. Everything is static inline and constant where the
  * option is off. What a shared table is and who may do what to it is described
  * in mm/quire/pt.c.
@@ -129,6 +129,14 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 					   unsigned long addr,
 					   enum quire_pt_cause cause)
 {
+	if (pmd_pt_marked(*pmd))
+		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
+}
+
+/* Likewise, but who asks may use tables that are not copy-on-write as they are. */
+static inline void quire_pt_uncow_nofail(struct vm_area_struct *vma, pmd_t *pmd,
+					 unsigned long addr, enum quire_pt_cause cause)
+{
 	if (pmd_pt_shared(*pmd))
 		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
 }
@@ -136,7 +144,7 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 /* A table about to be freed that others may use: it is kept for ever instead. */
 static inline bool quire_pt_keep(pmd_t *pmd)
 {
-	if (likely(!pmd_pt_shared(*pmd)))
+	if (likely(!pmd_pt_marked(*pmd)))
 		return false;
 	quire_pt_stray();
 	return true;
@@ -161,7 +169,7 @@ static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
  */
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
 {
-	if (likely(!pmd_pt_shared(*pmd)))
+	if (likely(!pmd_pt_marked(*pmd)))
 		return false;
 	if (walk->no_vma || !walk->vma)
 		return true;
@@ -200,10 +208,26 @@ static inline pte_t *pte_offset_map_lock_shared(struct mm_struct *mm, pmd_t *pmd
 	return pte_offset_map_lock(mm, pmd, addr, ptlp);
 }
 
+/*
+ * Walks that only sometimes change entries, and ask to see shared tables: of
+ * private memory they get a private one, of shared memory the table to read.
+ */
+static inline pte_t *quire_pte_offset_map_walk(struct vm_area_struct *vma, pmd_t *pmd,
+					       unsigned long addr, spinlock_t **ptlp,
+					       bool writes)
+{
+	if (writes) {
+		quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_WALK);
+		return pte_offset_map_lock(vma->vm_mm, pmd, addr, ptlp);
+	}
+	quire_pt_uncow_nofail(vma, pmd, addr, QUIRE_PT_WALK);
+	return pte_offset_map_lock_shared(vma->vm_mm, pmd, addr, ptlp);
+}
+
 /* Is the entry that the walk found, and locked, in a shared table? */
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 {
-	return quire_pt_used() && pvmw->pte && pvmw->pmd && pmd_pt_shared(*pvmw->pmd);
+	return quire_pt_used() && pvmw->pte && pvmw->pmd && pmd_pt_marked(*pvmw->pmd);
 }
 
 /*
@@ -247,14 +271,14 @@ static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 /* Do other processes use the table? Its lock is held. */
 static inline bool quire_pt_others(pmd_t *pmd)
 {
-	return pmd_pt_shared(*pmd) && quire_pt_users(pmd) > 1;
+	return pmd_pt_marked(*pmd) && quire_pt_users(pmd) > 1;
 }
 
 /* smaps: how many processes use the table beyond the one that is walked. */
 #define QUIRE_SMAPS_FIELD	unsigned int pt_others;
 #define quire_smaps_others(mss)	((mss)->pt_others)
 #define quire_smaps_set(mss, pmd) \
-	((mss)->pt_others = pmd_pt_shared(*(pmd)) ? quire_pt_users(pmd) - 1 : 0)
+	((mss)->pt_others = pmd_pt_marked(*(pmd)) ? quire_pt_users(pmd) - 1 : 0)
 #define quire_smaps_clear(mss)	((mss)->pt_others = 0)
 
 #else /* !CONFIG_QUIRE_FORK */
@@ -288,6 +312,11 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 
 /* Not even an empty function: the compiler counts it when it inlines others. */
 #define quire_pt_unshare_nofail(vma, pmd, addr, cause)	do { } while (0)
+
+static inline void quire_pt_uncow_nofail(struct vm_area_struct *vma, pmd_t *pmd,
+					 unsigned long addr, enum quire_pt_cause cause)
+{
+}
 
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
@@ -345,6 +374,8 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 
 #define pte_offset_map_lock_shared(mm, pmd, addr, ptlp) \
 	pte_offset_map_lock(mm, pmd, addr, ptlp)
+#define quire_pte_offset_map_walk(vma, pmd, addr, ptlp, writes) \
+	pte_offset_map_lock((vma)->vm_mm, pmd, addr, ptlp)
 
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 {

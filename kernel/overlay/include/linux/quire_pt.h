@@ -10,6 +10,8 @@
 #include <linux/mm.h>
 #include <linux/mm_types.h>
 
+struct shm_table;
+
 /* mm->flags; beyond the bits that Linux has names for. */
 #define MMF_QUIRE_SHARED	40	/* has had a shared table, never cleared */
 
@@ -38,6 +40,12 @@ static inline struct quire_pt_state *quire_pt_state(struct ptdesc *pt)
 static inline struct mm_struct **quire_pt_owner(struct ptdesc *pt)
 {
 	return (struct mm_struct **)&pt->_pt_pad_1;
+}
+
+/* Of a table that maps shared memory: its entry in the registry of mm/quire/shm.c. */
+static inline struct shm_table **quire_pt_entry(struct ptdesc *pt)
+{
+	return (struct shm_table **)&pt->pmd_huge_pte;
 }
 
 static inline struct ptdesc *quire_pmd_ptdesc(pmd_t pmd)

@@ -6,7 +6,8 @@
  *   - each shared table's users with the marked PMDs that point to it,
  *   - its owner with the processes that have it, or the orphans' mm,
  *   - each process's RSS counters with the entries that are charged to it,
- *   - the PMDs counted as marked with those found.
+ *   - the PMDs counted as marked with those found,
+ *   - tables of shared memory with the registry, and with what is charged for them.
  *
  * It is exact only while no process changes its memory, so a test calls it when
  * all is quiet; a failed comparison is repeated a few times before it is told.
@@ -28,6 +29,7 @@
 
 #include "../internal.h"
 #include "fork.h"
+#include "shm.h"
 
 #define ATTEMPTS 5
 #define MAX_COMPLAINTS 20
@@ -39,6 +41,7 @@ struct seen_table {
 	unsigned long users;	/* as it says itself */
 	struct mm_struct *owner;
 	bool owner_has_it;
+	bool file;		/* maps shared memory */
 };
 
 struct check {
@@ -50,6 +53,8 @@ struct check {
 	unsigned int complaints;
 	long rss[NR_MM_COUNTERS];	/* of the process that is walked */
 	long orphans[NR_MM_COUNTERS];
+	long shm[NR_MM_COUNTERS];
+	unsigned long shm_marked, shm_tables;
 	int error;
 };
 
@@ -101,11 +106,21 @@ static long *note_shared(struct check *check, pmd_t *pmd, struct mm_struct *mm)
 	struct seen_table *table = seen(check, pmd_pfn(*pmd));
 	long *rss = NULL;
 
-	check->marked++;
 	if (!table)
 		return NULL;
 	table->users = quire_pt_users(pmd);
 	table->owner = quire_pt_charged(pmd);
+	if (pmd_pt_file(*pmd)) {
+		check->shm_marked++;
+		if (!table->found) {
+			check->shm_tables++;
+			rss = check->shm;
+		}
+		table->file = true;
+		table->found++;
+		return rss;
+	}
+	check->marked++;
 	if (table->owner == mm) {
 		table->owner_has_it = true;
 		rss = check->rss;
@@ -137,7 +152,12 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 	start = pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
 	if (!pte)
 		return 0;
-	if (pmd_pt_shared(*pmd)) {
+	if (pmd_pt_marked(*pmd)) {
+		const char *wrong = pmd_pt_file(*pmd) ?
+			quire_shm_check(walk->vma, pmd, addr & PMD_MASK) : NULL;
+
+		if (wrong)
+			complain(check, "table at %lx of pid %d: %s\n", addr, check->pid, wrong);
 		rss = note_shared(check, pmd, walk->mm);
 		if (!IS_ALIGNED(addr, PMD_SIZE) || next - addr != PMD_SIZE)
 			complain(check, "table at %lx of pid %d is not in one VMA\n",
@@ -187,6 +207,22 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 	check->processes++;
 }
 
+static void compare_shm(struct check *check)
+{
+	long says;
+	int i;
+
+	if (check->shm_tables != quire_shm_tables())
+		complain(check, "%lu tables of shared memory registered, found %lu\n",
+			 quire_shm_tables(), check->shm_tables);
+	for (i = 0; quire_shm_mm && i < NR_MM_COUNTERS; i++) {
+		says = percpu_counter_sum(&quire_shm_mm->rss_stat[i]);
+		if (says != check->shm[i])
+			complain(check, "shm: RSS counter %d says %ld, found %ld\n",
+				 i, says, check->shm[i]);
+	}
+}
+
 static void compare_tables(struct check *check)
 {
 	struct seen_table *table;
@@ -197,7 +233,7 @@ static void compare_tables(struct check *check)
 		if (table->users != table->found)
 			complain(check, "table %lx: %lu users, found %lu\n", pfn,
 				 table->users, table->found);
-		if (table->owner != quire_pt_orphans && !table->owner_has_it)
+		if (!table->file && table->owner != quire_pt_orphans && !table->owner_has_it)
 			complain(check, "table %lx: its owner does not have it\n", pfn);
 	}
 	counted = quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) -
@@ -211,6 +247,7 @@ static void compare_tables(struct check *check)
 			complain(check, "orphans: RSS counter %d says %ld, found %ld\n",
 				 i, says, check->orphans[i]);
 	}
+	compare_shm(check);
 }
 
 /* Each address space once, by its thread group's leader; CLONE_VM by the oldest. */
@@ -245,8 +282,9 @@ static int check_once(struct seq_file *m, struct check *check)
 	visit_all(check);
 	compare_tables(check);
 	if (m)
-		seq_printf(m, "%lu processes, %lu marked PMDs, orphans %ld pages, %u complaints\n",
+		seq_printf(m, "%lu processes, %lu marked PMDs, orphans %ld pages, shm %lu PMDs of %lu tables with %ld pages, %u complaints\n",
 			   check->processes, check->marked, check->orphans[MM_ANONPAGES],
+			   check->shm_marked, check->shm_tables, check->shm[MM_SHMEMPAGES],
 			   check->complaints);
 	xa_for_each(&check->tables, pfn, table)
 		kfree(table);

@@ -25,6 +25,7 @@
 struct table_count {
 	unsigned long shared;
 	unsigned long owned;
+	unsigned long file;
 };
 
 static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next,
@@ -35,12 +36,14 @@ static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next,
 	pte_t *pte;
 
 	walk->action = ACTION_CONTINUE;
-	if (!pmd_pt_shared(pmdp_get_lockless(pmd)))
+	if (!pmd_pt_marked(pmdp_get_lockless(pmd)))
 		return 0;
 	pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
 	if (!pte)
 		return 0;
-	if (pmd_pt_shared(*pmd)) {
+	if (pmd_pt_file(*pmd)) {
+		count->file++;
+	} else if (pmd_pt_shared(*pmd)) {
 		count->shared++;
 		count->owned += quire_pt_charged(pmd) == walk->mm;
 	}
@@ -98,6 +101,8 @@ static int quire_show(struct seq_file *m, void *v)
 	seq_printf(m, "fork_shared_tables: %lu\n", count.shared);
 	seq_printf(m, "fork_shared_kb: %lu\n", count.shared * (PMD_SIZE / 1024));
 	seq_printf(m, "fork_charged_tables: %lu\n", count.owned);
+	seq_printf(m, "shm_shared_tables: %lu\n", count.file);
+	seq_printf(m, "shm_shared_kb: %lu\n", count.file * (PMD_SIZE / 1024));
 	ret = quire_rmap_show(m, mm);
 out:
 	mmput(mm);

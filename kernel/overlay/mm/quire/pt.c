@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Shared page tables: last-level tables that several processes use at once.
+ * What follows is about those of private memory, shared by fork; shm.c has the
+ * rules for tables that map shared memory, which are not write-protected.
  *
  * A shared table is the table itself, with its state in its ptdesc (see
  * linux/quire_pt.h). Each PMD that points to it is write-protected and marked.
@@ -61,6 +63,7 @@
 #include "../internal.h"
 #include "../swap.h"
 #include "fork.h"
+#include "shm.h"
 
 #include <trace/events/quire_fork.h>
 
@@ -451,8 +454,13 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	pgtable_t new = NULL;
 	int ret;
 
-	fork_count(FORK_CAUSE_FIRST + cause);
 	addr &= PMD_MASK;
+	/* The file has what a process loses here. */
+	if (pmd_pt_file(pmdp_get_lockless(pmd))) {
+		quire_shm_leave(vma, pmd, addr);
+		return 0;
+	}
+	fork_count(FORK_CAUSE_FIRST + cause);
 	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
 		if (ret == -EAGAIN) {
 			do {
@@ -605,7 +613,7 @@ bool __quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd, unsigned long *addr
  * @ptlp: set to the lock that is held on success
  *
  * For readers, and for the reverse map. The PMD does not change while the lock
- * is held; pmd_pt_shared(*@pmd) tells whether the table is shared.
+ * is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
  */
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp)
@@ -614,13 +622,13 @@ pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 		spinlock_t *pml;
 		pte_t *pte;
 
-		if (!pmd_pt_shared(pmdp_get_lockless(pmd))) {
+		if (!pmd_pt_marked(pmdp_get_lockless(pmd))) {
 			pte = pte_offset_map_lock(mm, pmd, addr, ptlp);
-			if (pte || !pmd_pt_shared(pmdp_get_lockless(pmd)))
+			if (pte || !pmd_pt_marked(pmdp_get_lockless(pmd)))
 				return pte;
 		}
 		pml = pmd_lock(mm, pmd);
-		if (!pmd_pt_shared(*pmd)) {
+		if (!pmd_pt_marked(*pmd)) {
 			spin_unlock(pml);
 			continue;
 		}
@@ -716,8 +724,12 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end ||
 	    !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		return 0;
+	/* Keep out the faults that could share it again. */
+	vma_start_write(vma);
 	pmd = mm_find_pmd(vma->vm_mm, addr);
-	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
+	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
+		return 0;
+	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL);
 }
 
 static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Hooks of the shm feature: processes that map the same shared memory share the
+ * last-level page tables that map it.
+ *
+ * A PMD that points to such a table is marked and not write-protected;
+ * pmd_pt_file() in asm/pgtable.h tells. Everything is static inline and
+ * constant where the option is off. The rules are in mm/quire/shm.c.
+ */
+#ifndef _LINUX_QUIRE_SHM_H
+#define _LINUX_QUIRE_SHM_H
+
+#include <linux/jump_label.h>
+#include <linux/mm.h>
+#include <linux/quire_fork.h>
+
+struct mmu_gather;
+
+#ifdef CONFIG_QUIRE_SHM
+
+DECLARE_STATIC_KEY_FALSE(quire_shm_key);
+
+void __quire_shm_join(struct vm_fault *vmf);
+bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
+		     unsigned long *addr, unsigned long end, bool everybody);
+bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end);
+void __quire_shm_leave_mm(struct mm_struct *mm);
+pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr);
+struct mm_struct *__quire_shm_charged(pmd_t *pmd);
+atomic_t *__quire_shm_unmap_begin(struct rb_root_cached *i_mmap);
+void __quire_shm_unmap_end(atomic_t *unmapping);
+bool __quire_shm_place(unsigned long len, unsigned long flags);
+
+/* A page fault, before it looks for the page table entry. */
+static inline void quire_shm_join(struct vm_fault *vmf)
+{
+	if (static_branch_unlikely(&quire_shm_key) &&
+	    (vmf->vma->vm_flags & VM_SHARED) && pmd_none(*vmf->pmd))
+		__quire_shm_join(vmf);
+}
+
+/*
+ * True if the range is dealt with; *addr is its end then. What unmap_vmas() and
+ * madvise() zap is one process's affair; what comes by way of the file, all
+ * processes'.
+ */
+static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma,
+				 pmd_t *pmd, unsigned long *addr, unsigned long end,
+				 struct zap_details *details)
+{
+	if (!quire_pt_used() || !pmd_pt_file(*pmd))
+		return false;
+	return __quire_shm_zap(tlb, vma, pmd, addr, end,
+			       details && !(details->zap_flags & ZAP_FLAG_UNMAP));
+}
+
+/* All VMAs that map a range of a file are about to be zapped there. */
+static inline atomic_t *quire_shm_unmap_begin(struct rb_root_cached *i_mmap)
+{
+	return quire_pt_used() ? __quire_shm_unmap_begin(i_mmap) : NULL;
+}
+
+static inline void quire_shm_unmap_end(atomic_t *unmapping)
+{
+	if (unlikely(unmapping))
+		__quire_shm_unmap_end(unmapping);
+}
+
+/* For page faults; NULL has them repeated. quire_pte_moved() is due under the lock. */
+static inline pte_t *quire_pte_offset_map_nolock(struct mm_struct *mm, pmd_t *pmd,
+						 unsigned long addr, spinlock_t **ptlp)
+{
+	pmd_t pmdval;
+	pte_t *pte;
+
+	if (!quire_pt_used())
+		return pte_offset_map_nolock(mm, pmd, addr, ptlp);
+	pmdval = pmdp_get_lockless(pmd);
+	if (likely(!pmd_pt_file(pmdval)))
+		return pte_offset_map_nolock(mm, pmd, addr, ptlp);
+	pte = __quire_shm_map(&pmdval, addr);
+	/* Read again: only now is the table sure not to be freed. */
+	if (!pmd_same(pmdval, pmdp_get_lockless(pmd))) {
+		pte_unmap(pte);
+		return NULL;
+	}
+	*ptlp = pte_lockptr(mm, &pmdval);
+	return pte;
+}
+
+/* The table was left since it was mapped, and is not empty if others use it. */
+static inline bool quire_pte_moved(struct vm_fault *vmf)
+{
+	return quire_pt_used() &&
+	       pmd_page_vaddr(*vmf->pmd) != ((unsigned long)vmf->pte & PAGE_MASK);
+}
+
+/* For lockless walkers that check the PMD after they took their reference. */
+static inline pte_t *quire_pte_offset_map_gup(pmd_t *pmd, unsigned long addr)
+{
+	return pmd_pt_file(*pmd) ? __quire_shm_map(pmd, addr) : pte_offset_map(pmd, addr);
+}
+
+/* mprotect and NUMA hints; true if there is no table to change. */
+static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
+				      unsigned long addr, unsigned long cp_flags)
+{
+	if (likely(!pmd_pt_file(*pmd)))
+		return false;
+	if (!(cp_flags & MM_CP_PROT_NUMA))
+		quire_shm_leave(vma, pmd, addr & PMD_MASK);
+	return true;
+}
+
+/* The mm to charge for an entry that a fault made; the PTL is held. */
+static inline struct mm_struct *quire_fault_mm(struct mm_struct *mm, pmd_t *pmd)
+{
+	return quire_pt_used() && pmd_pt_file(*pmd) ? __quire_shm_charged(pmd) : mm;
+}
+
+/* mmap_lock is held for writing; the range is not joined until it is let go. */
+static inline void quire_shm_leave_range(struct vm_area_struct *vma,
+					 unsigned long start, unsigned long end)
+{
+	if (quire_pt_used())
+		__quire_shm_leave_range(vma, start, end);
+}
+
+/* Likewise, everywhere. */
+static inline void quire_shm_leave_mm(struct mm_struct *mm)
+{
+	if (quire_pt_used())
+		__quire_shm_leave_mm(mm);
+}
+
+/* Is a mapping without an address to be congruent with those of others? */
+static inline bool quire_shm_place(unsigned long len, unsigned long flags)
+{
+	return static_branch_unlikely(&quire_shm_key) && __quire_shm_place(len, flags);
+}
+
+#else /* !CONFIG_QUIRE_SHM */
+
+static inline void quire_shm_join(struct vm_fault *vmf)
+{
+}
+
+static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma,
+				 pmd_t *pmd, unsigned long *addr, unsigned long end,
+				 struct zap_details *details)
+{
+	return false;
+}
+
+static inline bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd,
+				   unsigned long addr)
+{
+	return false;
+}
+
+#define quire_shm_unmap_begin(i_mmap)	NULL
+
+static inline void quire_shm_unmap_end(atomic_t *unmapping)
+{
+}
+
+static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
+				      unsigned long addr, unsigned long cp_flags)
+{
+	return false;
+}
+
+#define quire_pte_offset_map_nolock(mm, pmd, addr, ptlp) \
+	pte_offset_map_nolock(mm, pmd, addr, ptlp)
+#define quire_pte_moved(vmf)			false
+#define quire_pte_offset_map_gup(pmd, addr)	pte_offset_map(pmd, addr)
+#define quire_fault_mm(mm, pmd)			(mm)
+
+static inline void quire_shm_leave_range(struct vm_area_struct *vma,
+					 unsigned long start, unsigned long end)
+{
+}
+
+static inline void quire_shm_leave_mm(struct mm_struct *mm)
+{
+}
+
+#define quire_shm_place(len, flags)		false
+
+#endif /* CONFIG_QUIRE_SHM */
+#endif /* _LINUX_QUIRE_SHM_H */

@@ -1,0 +1,838 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The shm feature: processes that map the same shared memory share the
+ * last-level page tables that map it, as was first done for Linux in 2005/06.
+ *
+ * The object is that of pt.c: the table itself, with a count of the PMDs that
+ * point to it in its ptdesc. Nothing in it is copy-on-write. The PMDs are marked
+ * and stay writable, and faults fill entries in place for all users.
+ *
+ * Rules
+ *
+ *  - A table is found by its key: the file's address_space, the offset in it
+ *    that the first entry maps, what the entries' protection depends on, and who
+ *    may share with whom. Only a page fault joins a process to a table.
+ *  - Every entry maps the page of the file that belongs there. To drop one, for
+ *    everybody, is always allowed: it faults in again. So a process that must
+ *    not share leaves the table, which needs no memory and cannot fail, and its
+ *    next fault joins again or fills a table of its own.
+ *  - Page faults and the reverse map change entries, readers read them. All
+ *    others leave first; __pte_offset_map() refuses a marked PMD, so that a
+ *    walker that was forgotten sees no table.
+ *  - folio references and mapcounts count the entries that exist. They are
+ *    charged (RSS) to one pseudo process, quire_shm_mm, never to a user.
+ *  - The table lies within one VMA in each process, which has no flag of
+ *    UNSHAREABLE. Who moves a boundary into it or sets such a flag leaves it
+ *    while the VMA is locked for writing, so that no fault joins it again.
+ *
+ * Locks: the PMD's lock, then the table's page table lock (PTL), then the
+ * registry's bucket. users, the PMDs that point to the table, and the table's
+ * being in the registry change under the PTL. A leaver clears its PMD, flushes
+ * its TLB and gives up its count in one critical section. So no TLB knows a
+ * table without users, and the last leaver drops the entries there and then: at
+ * no time is there an entry that no PMD leads to.
+ *
+ * Lifetime: a table without users has left the registry and is freed by RCU,
+ * which lookups, faults before they have the PTL, and GUP-fast rely on. The key's
+ * address_space outlives the table: a user's VMA holds the file, and a VMA is
+ * zapped, which leaves, before it lets go of its file.
+ *
+ * Truncation and hole punching zap the range of each VMA in the file's i_mmap.
+ * The first VMA that leads to a table has the entries dropped in place, for all
+ * users, and all CPUs flushed. A user that joins behind the walk while the last
+ * one ahead of it leaves would keep the table from being met. Joining is
+ * therefore refused while such a walk is under way: a joiner sets its PMD and
+ * then looks whether a walk began, both under the PTL; a walk announces itself
+ * and then looks at PMDs. Either the joiner sees the walk and backs out, before
+ * anybody could leave the table, or the walk sees the PMD. A folio that is
+ * locked, as truncation's last pass has it, cannot get new entries meanwhile.
+ *
+ * Undo: "2" closes the gate and visits all processes until no table is left.
+ */
+#include <linux/cred.h>
+#include <linux/hash.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/mman.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pagemap.h>
+#include <linux/pagewalk.h>
+#include <linux/rhashtable.h>
+#include <linux/rmap.h>
+#include <linux/sched/coredump.h>
+#include <linux/sched/mm.h>
+#include <linux/shmem_fs.h>
+#include <linux/swapops.h>
+#include <linux/userfaultfd_k.h>
+
+#include <asm/pgalloc.h>
+#include <asm/tlb.h>
+#include <asm/tlbflush.h>
+
+#include "../internal.h"
+#include "fork.h"
+#include "shm.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_shm.h>
+
+DEFINE_STATIC_KEY_FALSE(quire_shm_key);
+
+/* Charged for the entries of all tables here. It has no tasks and no VMAs. */
+struct mm_struct *quire_shm_mm __ro_after_init;
+
+/* Compared as bytes: no padding. */
+struct shm_key {
+	struct address_space *mapping;
+	pgoff_t pgoff;			/* of the first entry */
+	u64 prot;			/* vm_page_prot */
+	u64 flags;			/* the VM_* bits of KEY_FLAGS */
+	struct user_namespace *ns;	/* NULL where users may share with each other */
+	u64 uid;
+};
+
+struct shm_table {
+	struct rhash_head node;
+	struct shm_key key;
+	struct ptdesc *pt;
+	struct rcu_head rcu;
+};
+
+static const struct rhashtable_params table_params = {
+	.key_len = sizeof(struct shm_key),
+	.key_offset = offsetof(struct shm_table, key),
+	.head_offset = offsetof(struct shm_table, node),
+	.automatic_shrinking = true,
+};
+
+static struct rhashtable tables;
+static struct kmem_cache *table_cache __ro_after_init;
+
+/* Walks over the VMAs of files whose address_space has the same hash. */
+#define UNMAPPING_BITS 10
+static atomic_t unmapping_walks[1 << UNMAPPING_BITS];
+
+enum shm_count {
+	SHM_PUBLISHED,		/* a table began to be shared */
+	SHM_JOINED,		/* one more process uses it */
+	SHM_LEFT,		/* ... one less */
+	SHM_DROPPED,		/* the last one left */
+	SHM_ZAPPED,		/* entries dropped for all by truncation */
+	SHM_REFUSED_POLICY,
+	SHM_REFUSED_FEW_TABLES,
+	SHM_REFUSED_VMA,
+	SHM_REFUSED_RANGE,
+	SHM_REFUSED_HUGE,
+	SHM_REFUSED_NOTIFIER,
+	SHM_REFUSED_FOREIGN,
+	SHM_REFUSED_UNMAPPING,
+	SHM_REFUSED_NOMEM,
+	SHM_NR_COUNTS,
+};
+
+static const char * const shm_count_names[] = {
+	[SHM_PUBLISHED] = "tables_published",
+	[SHM_JOINED] = "tables_joined",
+	[SHM_LEFT] = "tables_left",
+	[SHM_DROPPED] = "tables_dropped",
+	[SHM_ZAPPED] = "pages_zapped",
+	[SHM_REFUSED_POLICY] = "refused_policy",
+	[SHM_REFUSED_FEW_TABLES] = "refused_few_tables",
+	[SHM_REFUSED_VMA] = "refused_vma",
+	[SHM_REFUSED_RANGE] = "refused_range",
+	[SHM_REFUSED_HUGE] = "refused_huge",
+	[SHM_REFUSED_NOTIFIER] = "refused_notifier",
+	[SHM_REFUSED_FOREIGN] = "refused_foreign",
+	[SHM_REFUSED_UNMAPPING] = "refused_unmapping",
+	[SHM_REFUSED_NOMEM] = "refused_nomem",
+	NULL
+};
+
+static DEFINE_PER_CPU(unsigned long [SHM_NR_COUNTS], shm_counts);
+#define shm_count(id)		this_cpu_inc(shm_counts[id])
+#define shm_count_add(id, n)	this_cpu_add(shm_counts[id], n)
+
+/* A VMA of fewer tables is mapped as ever; a handful saves less than it costs. */
+static unsigned int min_tables = 16;
+/* May processes of different users share? One could time the other's faults. */
+static unsigned int cross_user;
+/* Place large shared mappings so that their tables can be shared. */
+static unsigned int place = 1;
+QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
+QUIRE_UINT_KNOB(cross_user, cross_user, 0, 1);
+QUIRE_UINT_KNOB(place, place, 0, 1);
+
+static ssize_t tables_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%lu\n", quire_shm_tables());
+}
+QUIRE_ATTR_RO(tables);
+
+static ssize_t mapped_kb_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	s64 pages = percpu_counter_sum_positive(&quire_shm_mm->rss_stat[MM_SHMEMPAGES]);
+
+	return sysfs_emit(buf, "%lld\n", pages << (PAGE_SHIFT - 10));
+}
+QUIRE_ATTR_RO(mapped_kb);
+
+static const struct attribute * const shm_knobs[] = {
+	&min_tables_knob.attr.attr,
+	&cross_user_knob.attr.attr,
+	&place_knob.attr.attr,
+	&tables_knob.attr,
+	&mapped_kb_knob.attr,
+	NULL
+};
+
+/**
+ * quire_shm_tables - how many tables are shared now
+ */
+unsigned long quire_shm_tables(void)
+{
+	return atomic_read(&tables.nelems);
+}
+
+/* A shared table would break what these promise. */
+#define UNSHAREABLE (VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB | VM_UFFD_MISSING |	\
+		     VM_UFFD_WP | VM_UFFD_MINOR | VM_SHADOW_STACK | VM_DROPPABLE |	\
+		     VM_GROWSDOWN | VM_GROWSUP)
+
+/* What the entries' protection is made of, vm_page_prot aside. */
+#define KEY_FLAGS (VM_READ | VM_WRITE | VM_EXEC | VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC)
+
+static bool vma_shareable(struct vm_area_struct *vma)
+{
+	const struct vm_operations_struct *ops = vma->vm_ops;
+
+	if (!vma->vm_file || !shmem_mapping(vma->vm_file->f_mapping) ||
+	    !(vma->vm_flags & VM_SHARED) || (vma->vm_flags & UNSHAREABLE))
+		return false;
+	/* The file's pages at the file's offsets, and nobody wants to know of writes. */
+	if (!ops || !ops->fault || ops->huge_fault || ops->page_mkwrite || ops->pfn_mkwrite)
+		return false;
+	if (IS_ENABLED(CONFIG_MEM_SOFT_DIRTY) && !(vma->vm_flags & VM_SOFTDIRTY))
+		return false;
+	return !vma->anon_vma && !userfaultfd_armed(vma);
+}
+
+/* A huge page is there, or may come: one PMD is better than any table. */
+static bool huge_wanted(struct vm_area_struct *vma, pgoff_t pgoff)
+{
+	struct address_space *mapping = vma->vm_file->f_mapping;
+	struct folio *folio;
+	bool huge;
+
+	if (!IS_ALIGNED(pgoff, PTRS_PER_PTE))
+		return false;
+	if (shmem_allowable_huge_orders(mapping->host, vma, pgoff, 0, false) & BIT(PMD_ORDER))
+		return true;
+	folio = filemap_get_folio(mapping, pgoff);
+	if (IS_ERR(folio))
+		return false;
+	huge = folio_test_pmd_mappable(folio);
+	folio_put(folio);
+	return huge;
+}
+
+/* Returns the counter of the reason not to share, or -1. */
+static int refusal(struct vm_area_struct *vma, unsigned long addr)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	unsigned long policy = READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK;
+
+	if (policy == MMF_QUIRE_NEVER)
+		return SHM_REFUSED_POLICY;
+	if (!vma_shareable(vma))
+		return SHM_REFUSED_VMA;
+	if (addr < vma->vm_start || vma->vm_end - addr < PMD_SIZE)
+		return SHM_REFUSED_RANGE;
+	if (policy != MMF_QUIRE_ALWAYS &&
+	    (vma->vm_end - vma->vm_start) / PMD_SIZE < READ_ONCE(min_tables))
+		return SHM_REFUSED_FEW_TABLES;
+	/* The key has the credentials of the process that faults. */
+	if (current->mm != mm)
+		return SHM_REFUSED_FOREIGN;
+	if (mm_has_notifiers(mm))
+		return SHM_REFUSED_NOTIFIER;
+	if (huge_wanted(vma, linear_page_index(vma, addr)))
+		return SHM_REFUSED_HUGE;
+	return -1;
+}
+
+static void make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned long addr)
+{
+	memset(key, 0, sizeof(*key));
+	key->mapping = vma->vm_file->f_mapping;
+	key->pgoff = linear_page_index(vma, addr);
+	key->prot = pgprot_val(vma->vm_page_prot);
+	key->flags = vma->vm_flags & KEY_FLAGS;
+	if (!READ_ONCE(cross_user)) {
+		key->ns = current_user_ns();
+		key->uid = __kuid_val(current_euid());
+	}
+}
+
+static atomic_t *unmapping_of(struct address_space *mapping)
+{
+	return &unmapping_walks[hash_ptr(mapping, UNMAPPING_BITS)];
+}
+
+static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key *key)
+{
+	struct shm_table *table = kmem_cache_alloc(table_cache, GFP_KERNEL_ACCOUNT);
+	pgtable_t page;
+
+	if (!table)
+		return NULL;
+	page = pte_alloc_one(mm);
+	if (!page) {
+		kmem_cache_free(table_cache, table);
+		return NULL;
+	}
+	table->key = *key;
+	table->pt = page_ptdesc(page);
+	*quire_pt_owner(table->pt) = quire_shm_mm;
+	*quire_pt_entry(table->pt) = table;
+	*quire_pt_state(table->pt) = (struct quire_pt_state){ .users = 1 };
+	return table;
+}
+
+static void free_table(struct shm_table *table)
+{
+	pte_free(NULL, ptdesc_page(table->pt));
+	kmem_cache_free(table_cache, table);
+}
+
+static void free_table_rcu(struct rcu_head *head)
+{
+	free_table(container_of(head, struct shm_table, rcu));
+}
+
+/* The PMD's lock and the PTL are held. */
+static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
+{
+	mm_inc_nr_ptes(mm);
+	/* A table that is new is cleared before others walk it, see pmd_install(). */
+	smp_wmb();
+	set_pmd(pmd, __pmd(((pmdval_t)page_to_pfn(ptdesc_page(pt)) << PAGE_SHIFT) |
+			   _PAGE_TABLE | _PAGE_PT_SHARED));
+}
+
+/* Likewise. None of the mm's TLBs knows the table afterwards. */
+static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
+{
+	pmd_clear(pmd);
+	mm_dec_nr_ptes(mm);
+	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
+}
+
+/*
+ * Use a table that the registry had; an RCU read-side critical section keeps it.
+ * 0: the PMD is set, by whomever; -EAGAIN: the table is gone, look again;
+ * -EBUSY: not now.
+ */
+static int join(struct vm_fault *vmf, struct shm_table *table)
+{
+	struct quire_pt_state *state = quire_pt_state(table->pt);
+	spinlock_t *ptl = ptlock_ptr(table->pt), *pml;
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	int ret = 0;
+
+	pml = pmd_lock(mm, vmf->pmd);
+	if (!pmd_none(*vmf->pmd)) {
+		spin_unlock(pml);
+		return 0;
+	}
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	if (!state->users) {
+		ret = -EAGAIN;
+	} else {
+		state->users++;
+		attach(mm, vmf->pmd, table->pt);
+		/* Pairs with __quire_shm_unmap_begin(). */
+		smp_mb();
+		if (atomic_read(unmapping_of(table->key.mapping))) {
+			detach(mm, vmf->pmd, vmf->address & PMD_MASK);
+			state->users--;
+			ret = -EBUSY;
+		} else {
+			shm_count(SHM_JOINED);
+			trace_shm_join(mm, vmf->address & PMD_MASK, state->users);
+		}
+	}
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	return ret;
+}
+
+/*
+ * Offer a new, empty table and use it; *tablep is NULL if that was done.
+ * 0: the PMD is set, by whomever; -EEXIST: there is one already; -ENOMEM.
+ */
+static int publish(struct vm_fault *vmf, struct shm_table **tablep)
+{
+	struct shm_table *table = *tablep, *other;
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	spinlock_t *ptl = ptlock_ptr(table->pt), *pml;
+	int ret = 0;
+
+	pml = pmd_lock(mm, vmf->pmd);
+	if (!pmd_none(*vmf->pmd)) {
+		spin_unlock(pml);
+		return 0;
+	}
+	/* Who finds it now waits until the PMD is set. */
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
+	if (IS_ERR(other)) {
+		ret = -ENOMEM;
+	} else if (other) {
+		ret = -EEXIST;
+	} else {
+		attach(mm, vmf->pmd, table->pt);
+		*tablep = NULL;
+		shm_count(SHM_PUBLISHED);
+		trace_shm_join(mm, vmf->address & PMD_MASK, 1);
+	}
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	return ret;
+}
+
+static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
+{
+	struct shm_table *table, *new = NULL;
+	int ret;
+
+	for (;;) {
+		rcu_read_lock();
+		table = rhashtable_lookup(&tables, key, table_params);
+		ret = table ? join(vmf, table) : -ENOENT;
+		rcu_read_unlock();
+		if (ret == -EAGAIN)
+			continue;
+		if (ret != -ENOENT)
+			break;
+		if (!new)
+			new = alloc_table(vmf->vma->vm_mm, key);
+		if (!new) {
+			ret = -ENOMEM;
+			break;
+		}
+		ret = publish(vmf, &new);
+		if (ret != -EEXIST)
+			break;
+	}
+	if (new)
+		free_table(new);
+	return ret;
+}
+
+static void fall_back(struct vm_area_struct *vma, unsigned long addr,
+		      enum shm_count reason)
+{
+	shm_count(reason);
+	trace_shm_fallback(vma->vm_mm, addr, shm_count_names[reason]);
+}
+
+/**
+ * __quire_shm_join - have a page fault use a shared table, where it may
+ * @vmf: the fault's; its PMD was none
+ *
+ * Whatever the outcome, the fault goes on as ever: with the shared table, or with
+ * no table yet. Context: may sleep; mmap_lock or the VMA's lock is held.
+ */
+void __quire_shm_join(struct vm_fault *vmf)
+{
+	unsigned long addr = vmf->address & PMD_MASK;
+	struct vm_area_struct *vma = vmf->vma;
+	int reason = refusal(vma, addr);
+	struct shm_key key;
+
+	if (reason >= 0) {
+		fall_back(vma, addr, reason);
+		return;
+	}
+	/* Seen by who has a VMA's lock for writing after us. */
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		set_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags);
+	make_key(&key, vma, addr);
+	switch (join_or_publish(vmf, &key)) {
+	case -EBUSY:
+		fall_back(vma, addr, SHM_REFUSED_UNMAPPING);
+		break;
+	case -ENOMEM:
+		fall_back(vma, addr, SHM_REFUSED_NOMEM);
+		break;
+	}
+}
+
+/*
+ * Take one entry out of a table. Returns how many pages it was charged as; a page
+ * to let go of is in *page then.
+ */
+static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
+		     struct page **page)
+{
+	pte_t pte = ptep_get(ptep);
+	struct folio *folio;
+
+	*page = NULL;
+	if (pte_none(pte))
+		return 0;
+	pte = ptep_get_and_clear(quire_shm_mm, addr, ptep);
+	if (!pte_present(pte))
+		return is_migration_entry(pte_to_swp_entry(pte));
+	*page = vm_normal_page(vma, addr, pte);
+	if (!*page)
+		return 0;
+	folio = page_folio(*page);
+	if (pte_dirty(pte))
+		folio_mark_dirty(folio);
+	if (pte_young(pte) && vma_has_recency(vma))
+		folio_mark_accessed(folio);
+	folio_remove_rmap_pte(folio, *page, vma);
+	return 1;
+}
+
+/* No PMD leads to the table and no TLB knows it; the PTL is held. */
+static void drop_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+{
+	struct shm_table *table = *quire_pt_entry(pt);
+	pte_t *pte = (pte_t *)ptdesc_address(pt);
+	struct page *page;
+	int i, taken = 0;
+
+	rhashtable_remove_fast(&tables, &table->node, table_params);
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
+		taken += take_slot(vma, addr, pte, &page);
+		if (page)
+			put_page(page);
+	}
+	if (taken)
+		add_mm_counter(quire_shm_mm, MM_SHMEMPAGES, -taken);
+	shm_count(SHM_DROPPED);
+}
+
+/**
+ * quire_shm_leave - stop using a shared table
+ * @vma: covers the table
+ * @pmd: of the table
+ * @addr: the first address that the table maps
+ *
+ * Cannot fail and does not sleep. Context: mmap_lock, the VMA's lock or the lock of
+ * its reverse map is held. Returns false if the PMD led to no table of ours.
+ */
+bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	struct shm_table *table;
+	spinlock_t *pml, *ptl;
+	struct ptdesc *pt;
+	bool last;
+
+	pml = pmd_lock(mm, pmd);
+	if (!pmd_pt_file(*pmd)) {
+		spin_unlock(pml);
+		return false;
+	}
+	pt = quire_pmd_ptdesc(*pmd);
+	table = *quire_pt_entry(pt);
+	ptl = ptlock_ptr(pt);
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	detach(mm, pmd, addr);
+	last = !--quire_pt_state(pt)->users;
+	trace_shm_leave(mm, addr, quire_pt_state(pt)->users);
+	if (last)
+		drop_table(pt, vma, addr);
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	shm_count(SHM_LEFT);
+	/* Joiners and lockless walkers may be looking at it. */
+	if (last)
+		call_rcu(&table->rcu, free_table_rcu);
+	return true;
+}
+
+/*
+ * Drop entries for all users. Returns where it stopped, for the gather is full;
+ * *addr if the PMD leads to no table of ours any more.
+ */
+static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma,
+				  pmd_t *pmd, unsigned long addr, unsigned long end)
+{
+	pte_t *pte, *start;
+	struct page *page;
+	bool full = false;
+	spinlock_t *ptl;
+	int taken = 0;
+
+	start = pte = pte_offset_map_lock_shared(vma->vm_mm, pmd, addr, &ptl);
+	if (!pte)
+		return addr;
+	if (!pmd_pt_file(*pmd)) {
+		pte_unmap_unlock(start, ptl);
+		return addr;
+	}
+	for (; addr != end && !full; pte++, addr += PAGE_SIZE) {
+		taken += take_slot(vma, addr, pte, &page);
+		if (page)
+			full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
+	}
+	if (taken) {
+		add_mm_counter(quire_shm_mm, MM_SHMEMPAGES, -taken);
+		shm_count_add(SHM_ZAPPED, taken);
+		/* The users are not known, see quire_pt_flush_sharers(). */
+		flush_tlb_all();
+	}
+	pte_unmap_unlock(start, ptl);
+	/* Flushed already: what the gather holds may go. */
+	if (full)
+		tlb_flush_mmu(tlb);
+	return addr;
+}
+
+/**
+ * __quire_shm_zap - zap a range that a shared table maps
+ * @tlb: gathers the pages
+ * @vma: the range is in it
+ * @pmd: led to a shared table when the caller looked
+ * @addr: start of the range; set to @end if that was dealt with
+ * @end: end of the range, within the table
+ * @everybody: the file goes away there, not the process's mapping
+ *
+ * Context: as for zap_page_range_single(); for @everybody the lock of the
+ * file's i_mmap is held. Returns false if the caller must do it as ever.
+ */
+bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
+		     unsigned long *addr, unsigned long end, bool everybody)
+{
+	unsigned long next;
+
+	if (!everybody) {
+		if (!quire_shm_leave(vma, pmd, *addr & PMD_MASK))
+			return false;
+		*addr = end;
+		return true;
+	}
+	tlb_change_page_size(tlb, PAGE_SIZE);
+	while (*addr != end) {
+		next = zap_in_place(tlb, vma, pmd, *addr, end);
+		if (next == *addr)
+			return false;
+		*addr = next;
+	}
+	return true;
+}
+
+/**
+ * __quire_shm_unmap_begin - a walk over the VMAs of a file begins
+ * @i_mmap: the file's tree of VMAs, read-locked
+ *
+ * Returns what __quire_shm_unmap_end() wants, NULL if nothing.
+ */
+atomic_t *__quire_shm_unmap_begin(struct rb_root_cached *i_mmap)
+{
+	struct address_space *mapping = container_of(i_mmap, struct address_space, i_mmap);
+	atomic_t *walks = unmapping_of(mapping);
+
+	if (!shmem_mapping(mapping))
+		return NULL;
+	atomic_inc(walks);
+	/* Before any PMD is read; pairs with join(). */
+	smp_mb__after_atomic();
+	return walks;
+}
+
+void __quire_shm_unmap_end(atomic_t *walks)
+{
+	smp_mb__before_atomic();
+	atomic_dec(walks);
+}
+
+/**
+ * __quire_shm_map - map a shared table without its lock
+ * @pmd: a copy of the PMD; leads to a shared table
+ * @addr: the address
+ *
+ * The caller must make sure that the PMD still leads there, now that it cannot
+ * be freed any more. pte_unmap() undoes this.
+ */
+pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr)
+{
+	rcu_read_lock();
+	return pte_offset_kernel(pmd, addr);
+}
+
+/**
+ * __quire_shm_charged - the mm that a table's entries are charged to
+ * @pmd: leads to a shared table, whose PTL is held
+ */
+struct mm_struct *__quire_shm_charged(pmd_t *pmd)
+{
+	return *quire_pt_owner(quire_pmd_ptdesc(*pmd));
+}
+
+static int leave_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
+		       struct mm_walk *walk)
+{
+	walk->action = ACTION_CONTINUE;
+	if (pmd_pt_file(pmdp_get_lockless(pmd)))
+		quire_shm_leave(walk->vma, pmd, addr & PMD_MASK);
+	return 0;
+}
+
+static const struct mm_walk_ops leave_ops = {
+	.pmd_entry = leave_entry,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
+
+/* For who holds mmap_lock for writing: no fault comes in between. */
+static const struct mm_walk_ops leave_locked_ops = {
+	.pmd_entry = leave_entry,
+	.walk_lock = PGWALK_WRLOCK,
+	QUIRE_READS_SHARED
+};
+
+/**
+ * __quire_shm_leave_range - leave the tables of a range for as long as is needed
+ * @vma: covers the range
+ * @start: of the range
+ * @end: of the range
+ *
+ * Context: mmap_lock is held for writing. No fault joins again until it is let go.
+ * Due before vm_page_prot changes: migration gives an entry the protection of
+ * whichever user's VMA it meets first.
+ */
+void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end)
+{
+	if (!(vma->vm_flags & VM_SHARED))
+		return;
+	/* Before the test: a fault may be about to share for the first time. */
+	vma_start_write(vma);
+	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		walk_page_range_vma(vma, start, end, &leave_locked_ops, NULL);
+}
+
+/**
+ * __quire_shm_leave_mm - leave all tables of a process
+ * @mm: mmap_lock is held for writing
+ */
+void __quire_shm_leave_mm(struct mm_struct *mm)
+{
+	/* Locks all VMAs, also where nothing is shared yet: a fault may be about to. */
+	walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_locked_ops, NULL);
+}
+
+/**
+ * __quire_shm_place - is a mapping to be aligned as its file is
+ * @len: its length
+ * @flags: MAP_*
+ *
+ * Only tables that begin at the same offset can be shared. The alignment costs 9
+ * of the address's random bits.
+ */
+bool __quire_shm_place(unsigned long len, unsigned long flags)
+{
+	return READ_ONCE(place) && (flags & MAP_TYPE) != MAP_PRIVATE &&
+	       len / PMD_SIZE >= READ_ONCE(min_tables);
+}
+
+/**
+ * quire_shm_check - is a table what its PMD takes it for
+ * @vma: covers the table
+ * @pmd: leads to a shared table, whose PTL is held
+ * @addr: the first address that it maps
+ *
+ * Returns NULL, or what is wrong.
+ */
+const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	struct ptdesc *pt = quire_pmd_ptdesc(*pmd);
+	struct shm_table *table = *quire_pt_entry(pt);
+
+	if (*quire_pt_owner(pt) != quire_shm_mm)
+		return "its charge is a process's";
+	if (table->pt != pt)
+		return "its entry in the registry is another's";
+	if (rhashtable_lookup_fast(&tables, &table->key, table_params) != table)
+		return "it is not in the registry";
+	if (!vma_shareable(vma) || mm_has_notifiers(vma->vm_mm))
+		return "its VMA must not share";
+	if (table->key.mapping != vma->vm_file->f_mapping ||
+	    table->key.pgoff != linear_page_index(vma, addr))
+		return "it maps something else";
+	if (table->key.prot != pgprot_val(vma->vm_page_prot) ||
+	    table->key.flags != (vma->vm_flags & KEY_FLAGS))
+		return "its protection is not the VMA's";
+	return NULL;
+}
+
+/*
+ * Walkers without the lock, from before the first table is shared, must be gone,
+ * and so must be walks over a file's VMAs that did not announce themselves.
+ */
+static int shm_start(void)
+{
+	static_branch_enable(&quire_pt_used_key);
+	synchronize_rcu();
+	synchronize_rcu_tasks();
+	return 0;
+}
+
+static void drain_once(void)
+{
+	struct mm_struct *mm;
+	pid_t pid = 0;
+
+	while ((mm = quire_next_mm(&pid))) {
+		if (test_bit(MMF_QUIRE_SHARED, &mm->flags)) {
+			mmap_read_lock(mm);
+			walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_ops, NULL);
+			mmap_read_unlock(mm);
+		}
+		mmput(mm);
+		cond_resched();
+	}
+}
+
+/* A fault that began before the gate closed may join until it ends. */
+#define DRAIN_PASSES 20
+
+static int shm_drain(void)
+{
+	int i;
+
+	for (i = 0; i < DRAIN_PASSES && quire_shm_tables(); i++) {
+		if (i)
+			schedule_timeout_uninterruptible(HZ / 20);
+		drain_once();
+	}
+	return quire_shm_tables() ? -EBUSY : 0;
+}
+
+struct quire_feature quire_shm_feature = {
+	.name = "shm",
+	.key = &quire_shm_key,
+	.start = shm_start,
+	.drain = shm_drain,
+	.knobs = shm_knobs,
+	.counter_names = shm_count_names,
+	.counters = (unsigned long __percpu *)shm_counts,
+};
+
+static int __init quire_shm_init(void)
+{
+	int ret;
+
+	quire_shm_mm = mm_alloc();
+	table_cache = KMEM_CACHE(shm_table, 0);
+	if (!quire_shm_mm || !table_cache)
+		return -ENOMEM;
+	ret = rhashtable_init(&tables, &table_params);
+	return ret ? ret : quire_register(&quire_shm_feature);
+}
+late_initcall(quire_shm_init);

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The shm feature's own files to each other, and to those of fork. */
+#ifndef _MM_QUIRE_SHM_H
+#define _MM_QUIRE_SHM_H
+
+#include <linux/quire_pt.h>
+#include <linux/quire_shm.h>
+
+#include "quire.h"
+
+#ifdef CONFIG_QUIRE_SHM
+extern struct quire_feature quire_shm_feature;
+extern struct mm_struct *quire_shm_mm;
+
+unsigned long quire_shm_tables(void);
+const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+#else
+#define quire_shm_mm	((struct mm_struct *)NULL)
+
+static inline unsigned long quire_shm_tables(void)
+{
+	return 0;
+}
+
+static inline const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd,
+					  unsigned long addr)
+{
+	return NULL;
+}
+#endif
+
+#endif /* _MM_QUIRE_SHM_H */

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-2.0
+/* System calls, reclaim and migration on memory whose page tables are shared. */
+#define _GNU_SOURCE
+#include <linux/fs.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/swap.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include "harness.h"
+#include "shm_test.h"
+
+#ifndef MADV_COLD
+#define MADV_COLD 20
+#endif
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+#ifndef PAGEMAP_SCAN
+struct page_region {
+	uint64_t start, end, categories;
+};
+
+struct pm_scan_arg {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+
+#define PAGEMAP_SCAN	_IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_PRESENT	(1 << 3)
+#endif
+
+#define TABLES 4
+#define PAGES (TABLES * SLOTS)
+#define LEN (TABLES * TABLE)
+#define SWAP "/dev/zram0"
+#define SWAP_BYTES (256UL << 20)
+#define HALF (TABLE / 2)
+
+struct side {
+	char *area;
+	int fd;
+};
+
+/* Pages of a range that are not zero. */
+static long nonzero(const char *area, unsigned long first, unsigned long count)
+{
+	long n = 0;
+
+	for (unsigned long i = first; i < first + count; i++)
+		n += *(const uint64_t *)(area + i * PAGE) != 0;
+	return n;
+}
+
+/* r, W, s as in shm_basic; b: signal of a read in table 2; z: pages 100..199 that are not 0; l: loop */
+static long serve(char command, void *arg)
+{
+	struct side *side = arg;
+	long bad = 0;
+
+	switch (command) {
+	case 'r':
+		return wrong(side->area, PAGES, 7);
+	case 'W':
+		fill(side->area, PAGES, 9);
+		return 0;
+	case 's':
+		return file_tables(getpid());
+	case 'b':
+		return touch_signal(side->area + 2 * TABLE, false);
+	case 'z':
+		return nonzero(side->area, 100, 100);
+	case 'l':
+		for (int i = 0; i < 20; i++)
+			bad += wrong(side->area, PAGES, 7);
+		return bad;
+	}
+	return -1;
+}
+
+FIXTURE(calls) {
+	struct side side;
+	struct helper child;
+	long tables;
+	char *area;
+};
+
+FIXTURE_SETUP(calls)
+{
+	NEED_SHM_FEATURE();
+	self->tables = shm_number("tables");
+	self->side.fd = memfd_create("quire", 0);
+	ASSERT_EQ(0, ftruncate(self->side.fd, LEN));
+	self->area = self->side.area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, self->area);
+	fill(self->area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&self->child, serve, &self->side));
+	ASSERT_EQ(0, ask(&self->child, 'r'));
+	ASSERT_EQ(TABLES, file_tables(getpid()));
+	ASSERT_EQ(TABLES, ask(&self->child, 's'));
+	ASSERT_EQ(self->tables + TABLES, shm_number("tables"));
+}
+
+FIXTURE_TEARDOWN(calls)
+{
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, stop_helper(&self->child));
+	if (self->area)
+		munmap(self->area, LEN);
+	close(self->side.fd);
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(self->tables, shm_number("tables"));
+}
+
+TEST_SLOW(calls, truncate)
+{
+	ASSERT_EQ(0, ftruncate(self->side.fd, TABLE + 100 * PAGE));
+	EXPECT_EQ(SIGBUS, touch_signal(self->area + 2 * TABLE, false));
+	EXPECT_EQ(SIGBUS, touch_signal(self->area + TABLE + 100 * PAGE, false));
+	EXPECT_EQ(SIGBUS, ask(&self->child, 'b'));
+	EXPECT_EQ(0, wrong(self->area, SLOTS + 100, 7));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, ftruncate(self->side.fd, LEN));
+	EXPECT_EQ(0, ask(&self->child, 'b'));
+	EXPECT_EQ(0, nonzero(self->area, SLOTS + 100, PAGES - SLOTS - 100));
+	EXPECT_EQ(0, wrong(self->area, SLOTS + 100, 7));
+	/* Nobody had to leave for it. */
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+}
+
+TEST_SLOW(calls, punch)
+{
+	ASSERT_EQ(0, fallocate(self->side.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			       100 * PAGE, 100 * PAGE));
+	EXPECT_EQ(0, ask(&self->child, 'z'));
+	EXPECT_EQ(0, nonzero(self->area, 100, 100));
+	EXPECT_EQ(0, wrong(self->area, 100, 7));
+	EXPECT_EQ(PAGES - 200, nonzero(self->area, 200, PAGES - 200));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+}
+
+TEST_SLOW(calls, remove)
+{
+	ASSERT_EQ(0, madvise(self->area + 100 * PAGE, 100 * PAGE, MADV_REMOVE));
+	EXPECT_EQ(0, ask(&self->child, 'z'));
+	EXPECT_EQ(0, nonzero(self->area, 100, 100));
+	EXPECT_EQ(0, wrong(self->area, 100, 7));
+}
+
+TEST_SLOW(calls, dontneed)
+{
+	ASSERT_EQ(0, madvise(self->area, LEN, MADV_DONTNEED));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	ASSERT_EQ(0, madvise(self->area + HALF, TABLE, MADV_DONTNEED));
+	EXPECT_EQ(TABLES - 2, file_tables(getpid()));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_SLOW(calls, mprotect)
+{
+	ASSERT_EQ(0, mprotect(self->area + HALF, TABLE, PROT_READ));
+	EXPECT_EQ(SIGSEGV, touch_signal(self->area + TABLE, true));
+	EXPECT_EQ(0, touch_signal(self->area, true));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, mprotect(self->area, LEN, PROT_NONE));
+	EXPECT_EQ(SIGSEGV, touch_signal(self->area + 3 * TABLE, false));
+	EXPECT_EQ(0, file_tables(getpid()));
+	ASSERT_EQ(0, mprotect(self->area, LEN, PROT_READ | PROT_WRITE));
+	fill(self->area, PAGES, 7);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_SLOW(calls, munmap_part)
+{
+	ASSERT_EQ(0, munmap(self->area + HALF, TABLE));
+	EXPECT_EQ(SIGSEGV, touch_signal(self->area + TABLE, false));
+	EXPECT_EQ(0, wrong(self->area, SLOTS / 2, 7));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, SLOTS / 2, 9));
+	EXPECT_EQ(0, touch_signal(self->area + TABLE + HALF, true));
+}
+
+TEST_SLOW(calls, mremap)
+{
+	char *to = mmap(NULL, LEN + TABLE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	to = (char *)(((unsigned long)to + TABLE - 1) & ~(TABLE - 1)) + PAGE;
+	self->area = mremap(self->area, LEN, LEN, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+	ASSERT_EQ(to, self->area);
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
+	/* What lies at another offset has tables of its own. */
+	EXPECT_TRUE(tables_consistent());
+}
+
+TEST_SLOW(calls, mlock)
+{
+	ASSERT_EQ(0, mlock(self->area + HALF, TABLE));
+	EXPECT_EQ(TABLE / 1024, proc_sum(getpid(), "status", "VmLck"));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(TABLES - 2, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, munlock(self->area, LEN));
+	EXPECT_EQ(0, proc_sum(getpid(), "status", "VmLck"));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_SLOW(calls, userfaultfd)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = {
+		.range = { .start = (unsigned long)self->area, .len = LEN },
+		.mode = UFFDIO_REGISTER_MODE_MISSING,
+	};
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+
+	if (fd < 0)
+		SKIP(return, "no userfaultfd");
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_API, &api));
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &reg));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, file_tables(getpid()));
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_UNREGISTER, &reg.range));
+	close(fd);
+	ASSERT_EQ(0, madvise(self->area, LEN, MADV_DONTNEED));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_SLOW(calls, soft_dirty)
+{
+	ASSERT_EQ(0, write_word("/proc/self/clear_refs", "4"));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
+}
+
+/* get_user_pages(): another process's memory, and the fast kind by pipes. */
+TEST_SLOW(calls, references)
+{
+	uint64_t words[4] = { 1, 2, 3, 4 }, got[4] = {};
+	off_t at = (off_t)(unsigned long)self->area + TABLE + 64;
+	struct iovec there = { self->area + 3 * TABLE, PAGE };
+	char path[64];
+	int fd, p[2];
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", self->child.pid);
+	fd = open(path, O_RDWR);
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(sizeof(words), pwrite(fd, words, sizeof(words), at));
+	EXPECT_EQ(0, memcmp(self->area + TABLE + 64, words, sizeof(words)));
+	ASSERT_EQ(sizeof(got), pread(fd, got, sizeof(got), at));
+	EXPECT_EQ(0, memcmp(got, words, sizeof(words)));
+	close(fd);
+	ASSERT_EQ(0, pipe(p));
+	ASSERT_EQ(PAGE, vmsplice(p[1], &there, 1, 0));
+	/* The page is in the pipe: the other process's write is seen in it. */
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	ASSERT_EQ(sizeof(got[0]), read(p[0], got, sizeof(got[0])));
+	EXPECT_EQ(word_for(3 * SLOTS, 9), got[0]);
+	close(p[0]);
+	close(p[1]);
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+}
+
+static void read_all(const char *path)
+{
+	static char text[65536];
+	int fd = open(path, O_RDONLY);
+
+	while (fd >= 0 && read(fd, text, sizeof(text)) > 0)
+		;
+	close(fd);
+}
+
+/* Who only looks sees what is there and takes nothing apart. */
+TEST_SLOW(calls, readers)
+{
+	struct page_region region;
+	struct pm_scan_arg scan = {
+		.size = sizeof(scan),
+		.start = (unsigned long)self->area,
+		.end = (unsigned long)self->area + LEN,
+		.vec = (unsigned long)&region,
+		.vec_len = 1,
+		.category_mask = PAGE_IS_PRESENT,
+		.return_mask = PAGE_IS_PRESENT,
+	};
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+	uint64_t entry;
+
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(1, ioctl(fd, PAGEMAP_SCAN, &scan));
+	EXPECT_EQ(scan.start, region.start);
+	EXPECT_EQ(scan.end, region.end);
+	ASSERT_EQ(sizeof(entry), pread(fd, &entry, sizeof(entry),
+				       (unsigned long)self->area / PAGE * sizeof(entry)));
+	EXPECT_EQ(1, entry >> 63);
+	/* Mapped by others, too. */
+	EXPECT_EQ(0, entry >> 56 & 1);
+	close(fd);
+	read_all("/proc/self/numa_maps");
+	read_all("/proc/self/smaps");
+	read_all("/proc/self/smaps_rollup");
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+}
+
+TEST_SLOW(calls, grandchildren)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		pid = fork();
+		if (!pid)
+			_exit(wrong(self->area, PAGES, 7) || file_tables(getpid()) != TABLES);
+		waitpid(pid, &status, 0);
+		_exit(status || wrong(self->area, PAGES, 7));
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_SLOW(calls, exec)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		if (wrong(self->area, PAGES, 7))
+			_exit(1);
+		execl("/bin/true", "true", NULL);
+		_exit(2);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+static int make_swap(void)
+{
+	char page[PAGE] = "";
+	uint32_t *info = (uint32_t *)(page + 1024);
+	int fd;
+
+	swapoff(SWAP);
+	write_word("/sys/block/zram0/reset", "1");
+	if (write_word("/sys/block/zram0/disksize", "268435456"))
+		return -1;
+	info[0] = 1;
+	info[1] = SWAP_BYTES / PAGE - 1;
+	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
+	fd = open(SWAP, O_WRONLY);
+	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
+		return -1;
+	return swapon(SWAP, 0);
+}
+
+#define GROUP "/sys/fs/cgroup/quire_shm_calls"
+
+/* Pages of a file's mapping that are in memory. */
+static long resident(char *area)
+{
+	static unsigned char vec[PAGES];
+	long n = 0;
+
+	if (mincore(area, LEN, vec))
+		return -1;
+	for (int i = 0; i < PAGES; i++)
+		n += vec[i] & 1;
+	return n;
+}
+
+TEST_SLOW(calls, swap)
+{
+	struct side side = { .fd = memfd_create("swapped", 0) };
+	struct helper child;
+	int i;
+
+	ASSERT_EQ(0, make_swap());
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(GROUP, 0755);
+	ASSERT_EQ(0, write_word(GROUP "/cgroup.procs", "0"));
+	ASSERT_EQ(0, ftruncate(side.fd, LEN));
+	side.area = map_file(side.fd, TABLES, PROT_READ | PROT_WRITE);
+	fill(side.area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&child, serve, &side));
+	EXPECT_EQ(0, ask(&child, 'r'));
+	for (int round = 0; round < 2; round++) {
+		for (i = 0; i < 200 && resident(side.area) > PAGES / 4; i++)
+			write_word(GROUP "/memory.reclaim", "8M");
+		EXPECT_LT(i, 200);
+		EXPECT_TRUE(tables_consistent());
+		EXPECT_EQ(0, ask(&child, 'r'));
+		EXPECT_EQ(0, wrong(side.area, PAGES, 7));
+	}
+	/* In again for one is in for all. */
+	EXPECT_EQ(TABLES, ask(&child, 's'));
+	for (i = 0; i < 200 && resident(side.area) > PAGES / 4; i++)
+		write_word(GROUP "/memory.reclaim", "8M");
+	EXPECT_EQ(0, swapoff(SWAP));
+	EXPECT_EQ(0, wrong(side.area, PAGES, 7));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, stop_helper(&child));
+	munmap(side.area, LEN);
+	close(side.fd);
+	write_word("/sys/fs/cgroup/cgroup.procs", "0");
+	rmdir(GROUP);
+	write_word("/sys/block/zram0/reset", "1");
+}
+
+/* Reclaim without swap finds nothing to take, but looks at the accessed bits. */
+TEST_SLOW(calls, cold)
+{
+	ASSERT_EQ(0, madvise(self->area, LEN, MADV_COLD));
+	ASSERT_EQ(0, madvise(self->area, LEN, MADV_PAGEOUT));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+}
+
+TEST_SLOW(calls, compaction)
+{
+	char loop = 'l';
+	long answer = -1;
+
+	ASSERT_EQ(1, write(self->child.to, &loop, 1));
+	for (int i = 0; i < 5; i++) {
+		write_word("/proc/sys/vm/compact_memory", "1");
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	}
+	ASSERT_EQ(sizeof(answer), read(self->child.from, &answer, sizeof(answer)));
+	EXPECT_EQ(0, answer);
+}
+
+TEST_SLOW(calls, move_pages)
+{
+	int nodes[64], status[64];
+	void *pages[64];
+
+	for (int i = 0; i < 64; i++) {
+		pages[i] = self->area + i * 17 * PAGE;
+		nodes[i] = 0;
+		status[i] = -1;
+	}
+	/* Where they are, as a reader: it leaves no table and finds all pages. */
+	ASSERT_EQ(0, syscall(SYS_move_pages, 0, 64, pages, NULL, status, 0));
+	for (int i = 0; i < 64; i++)
+		EXPECT_LE(0, status[i]);
+	EXPECT_LE(0, syscall(SYS_move_pages, 0, 64, pages, nodes, status, 1 << 2));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+TEST_HARNESS_MAIN

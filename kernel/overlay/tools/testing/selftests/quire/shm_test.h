@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the tests of the shm feature share. Include after harness.h. */
+#ifndef SHM_TEST_H
+#define SHM_TEST_H
+
+#include <setjmp.h>
+#include <sys/resource.h>
+
+#include "fork_test.h"
+
+#define SHM_FOLDER	"/sys/kernel/mm/quire/shm/"
+
+static inline long shm_number(const char *name)
+{
+	char path[128];
+	long value = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), SHM_FOLDER "%s", name);
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%ld", &value) != 1)
+		value = -1;
+	if (f)
+		fclose(f);
+	return value;
+}
+
+/* Tables of shared memory that a process uses. */
+static inline long file_tables(pid_t pid)
+{
+	return proc_sum(pid, "quire", "shm_shared_tables");
+}
+
+static inline long faults(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_minflt;
+}
+
+/* Shared memory, wherever the kernel puts it. */
+static inline char *map_file(int fd, unsigned long tables, int prot)
+{
+	char *area = mmap(NULL, tables * TABLE, prot, MAP_SHARED, fd, 0);
+
+	return area == MAP_FAILED ? NULL : area;
+}
+
+static sigjmp_buf fault_jump;
+
+static inline void on_fault(int sig)
+{
+	siglongjmp(fault_jump, sig);
+}
+
+/* The signal that an access raises, or 0. */
+static __attribute__((noinline, unused)) int touch_signal(char *at, bool write)
+{
+	struct sigaction old_segv, old_bus, action = { .sa_handler = on_fault };
+	int sig;
+
+	sigaction(SIGSEGV, &action, &old_segv);
+	sigaction(SIGBUS, &action, &old_bus);
+	sig = sigsetjmp(fault_jump, 1);
+	if (!sig) {
+		if (write)
+			*(volatile char *)at = *(volatile char *)at;
+		else
+			(void)*(volatile char *)at;
+	}
+	sigaction(SIGSEGV, &old_segv, NULL);
+	sigaction(SIGBUS, &old_bus, NULL);
+	return sig;
+}
+
+#define NEED_SHM_FEATURE() do {							\
+	if (shm_number("enabled") != 1)						\
+		SKIP(return, "the shm feature is off");				\
+	ASSERT_EQ(0, write_word(SHM_FOLDER "min_tables", "1"));			\
+} while (0)
+
+#endif
