@@ -55,8 +55,8 @@ DECLARE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 #define QUIRE_PREZERO_FLAG	(1UL << PG_zeroed)
 
 void __quire_prezero_unmark(struct page *page, unsigned int order);
-void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
-			   unsigned int own_order, bool own, bool zeroed);
+bool __quire_prezero_take_pcp(struct page *page, unsigned int order);
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt);
 void __quire_prezero_split(struct page *page, unsigned int low,
 			   unsigned int high, int mt);
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
@@ -91,18 +91,15 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
  * @page: its head
  * @order: its order
  * @mt: its list
- * @own_order: the order at which it was freed
- * @own: was it known to be zero when it was freed
  * @zeroed: are it and all buddies that it merged with known to be zero
  *
  * Under zone->lock.
  */
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
-				       int mt, unsigned int own_order, bool own,
-				       bool zeroed)
+				       int mt, bool zeroed)
 {
-	if (quire_prezero_marks() && (own || zeroed))
-		__quire_prezero_freed(page, order, mt, own_order, own, zeroed);
+	if (zeroed)
+		__quire_prezero_freed(page, order, mt);
 }
 
 /**
@@ -126,15 +123,13 @@ static inline void quire_prezero_split(struct page *page, unsigned int low,
 /**
  * quire_prezero_take_pcp - a page leaves its pcp list for the buddy lists
  * @page: which
+ * @order: its order
  *
  * Under the pcp lock. Returns whether it was marked; the mark is gone.
  */
-static inline bool quire_prezero_take_pcp(struct page *page)
+static inline bool quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
-	if (!quire_prezero_marks() || !PageZeroed(page))
-		return false;
-	__ClearPageZeroed(page);
-	return true;
+	return quire_prezero_marks() && __quire_prezero_take_pcp(page, order);
 }
 
 /**
@@ -326,8 +321,7 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 }
 
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
-				       int mt, unsigned int own_order, bool own,
-				       bool zeroed)
+				       int mt, bool zeroed)
 {
 }
 
@@ -336,7 +330,7 @@ static inline void quire_prezero_split(struct page *page, unsigned int low,
 {
 }
 
-static inline bool quire_prezero_take_pcp(struct page *page)
+static inline bool quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
 	return false;
 }

@@ -93,13 +93,19 @@ void __quire_prezero_unmark(struct page *page, unsigned int order)
 	prezero_count(PREZERO_LOST_PAGES, 1L << order);
 }
 
-void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
-			   unsigned int own_order, bool own, bool zeroed)
+bool __quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
-	if (zeroed && mark(page, order, mt))
-		prezero_count(PREZERO_LOST_PAGES, (1L << own_order) - (1L << order));
-	else if (own)
-		prezero_count(PREZERO_LOST_PAGES, 1L << own_order);
+	if (!PageZeroed(page))
+		return false;
+	__ClearPageZeroed(page);
+	prezero_count(PREZERO_LOST_PAGES, 1L << order);
+	return true;
+}
+
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt)
+{
+	if (mark(page, order, mt))
+		prezero_count(PREZERO_LOST_PAGES, -(1L << order));
 }
 
 void __quire_prezero_split(struct page *page, unsigned int low,
@@ -319,6 +325,8 @@ int prezero_strip(void)
 	struct zone *zone;
 	int ret = 0;
 
+	if (!static_key_enabled(&quire_prezero_marks_key))
+		return 0;
 	for_each_populated_zone(zone) {
 		left = strip_zone(zone);
 		if (!left)
@@ -332,12 +340,9 @@ int prezero_strip(void)
 
 static int prezero_drain(void)
 {
-	int ret;
+	int ret = prezero_strip();
 
-	if (!static_key_enabled(&quire_prezero_marks_key))
-		return 0;
-	ret = prezero_strip();
-	if (ret)
+	if (ret || !static_key_enabled(&quire_prezero_marks_key))
 		return ret;
 	/*
 	 * From a free list to post_alloc_hook() nobody sleeps, but a task may

@@ -15,8 +15,8 @@
  *
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
  * It nests inside the mmap lock and takes only the workqueue's own locks.
- * There is one worker, so a slot that is TEXT_BUSY is the worker's, and only
- * @start, @end, @again and @forget of it may change; one that is TEXT_ENDING
+ * There is one worker, so a slot that is TEXT_BUSY is the worker's, and others
+ * may change only its @start, @end, @again and @forget; one that is TEXT_ENDING
  * belongs to whoever made it so.
  *
  * Lifetime: a queued slot holds a reference on its inode, and on no file, mount
@@ -73,6 +73,21 @@ enum text_slot_state {
 };
 
 /**
+ * struct text_pass - one attempt at a file, which may take several runs
+ * @next: first page of the block to do next
+ * @end: page after the range
+ * @left: what was left undone, by reason (TEXT_FALLBACK_...)
+ * @unfinished: the run's budget is spent
+ * @drained: pages in LRU batches were put on the lists
+ */
+struct text_pass {
+	pgoff_t next, end;
+	unsigned int left[TEXT_NR_COUNTERS];
+	bool unfinished;
+	bool drained;
+};
+
+/**
  * struct text_slot - a file whose text is to be collapsed
  * @state: what the worker does with it
  * @inode: a reference, unless TEXT_FREE; not overlayfs's own, but the file's
@@ -81,7 +96,8 @@ enum text_slot_state {
  * @end: page after the range
  * @due: when to work on it, in jiffies
  * @tries: attempts so far that left blocks to do
- * @again: mapped again while TEXT_BUSY
+ * @pass: the attempt, the worker's
+ * @again: mapped again since the attempt began
  * @forget: to be dropped at once
  */
 struct text_slot {
@@ -91,23 +107,9 @@ struct text_slot {
 	pgoff_t start, end;
 	unsigned long due;
 	unsigned int tries;
+	struct text_pass pass;
 	bool again;
 	bool forget;
-};
-
-/**
- * struct text_pass - one attempt at a file
- * @start: first page
- * @end: page after the range
- * @left: what was left undone, by reason (TEXT_FALLBACK_...)
- * @unfinished: the run's budget is spent
- * @drained: pages in LRU batches were put on the lists
- */
-struct text_pass {
-	pgoff_t start, end;
-	unsigned int left[TEXT_NR_COUNTERS];
-	bool unfinished;
-	bool drained;
 };
 
 DEFINE_STATIC_KEY_FALSE(quire_text_key);
@@ -323,8 +325,8 @@ void __quire_text_drop(struct address_space *mapping)
 
 /* ---- worker ---- */
 
-/* A due slot becomes the worker's; @pass gets the range to do. */
-static struct text_slot *text_begin(struct text_pass *pass)
+/* A due slot becomes the worker's, to begin an attempt or to go on with it. */
+static struct text_slot *text_begin(void)
 {
 	struct text_slot *slot = NULL;
 	int i;
@@ -336,8 +338,12 @@ static struct text_slot *text_begin(struct text_pass *pass)
 			slot = &text_slots[i];
 	if (slot) {
 		slot->state = TEXT_BUSY;
-		slot->again = false;
-		*pass = (struct text_pass) { .start = slot->start, .end = slot->end };
+		if (!slot->pass.unfinished) {
+			slot->again = false;
+			slot->pass = (struct text_pass) { .next = slot->start, .end = slot->end };
+		}
+		slot->pass.unfinished = false;
+		slot->pass.drained = false;
 	}
 	spin_unlock(&text_lock);
 	return slot;
@@ -359,8 +365,9 @@ static bool text_worth_retry(const struct text_pass *pass)
 }
 
 /* Does the slot wait for another attempt? Sets when it is due. */
-static bool text_requeue(struct text_slot *slot, const struct text_pass *pass)
+static bool text_requeue(struct text_slot *slot)
 {
+	const struct text_pass *pass = &slot->pass;
 	unsigned int delay_ms = READ_ONCE(text_delay_ms);
 	unsigned long delay = msecs_to_jiffies(max(delay_ms, TEXT_MIN_RETRY_MS));
 
@@ -393,12 +400,13 @@ static void text_release(struct text_slot *slot)
 	wake_up_all(&text_idle);
 }
 
-static void text_end(struct text_slot *slot, const struct text_pass *pass)
+static void text_end(struct text_slot *slot)
 {
+	const struct text_pass *pass = &slot->pass;
 	bool forgotten;
 
 	spin_lock(&text_lock);
-	if (text_requeue(slot, pass)) {
+	if (text_requeue(slot)) {
 		slot->state = TEXT_WAITING;
 		spin_unlock(&text_lock);
 		return;
@@ -583,29 +591,28 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 	}
 }
 
-static void text_do_file(struct text_slot *slot, struct text_pass *pass,
-			 unsigned int *budget)
+static void text_do_file(struct text_slot *slot, unsigned int *budget)
 {
+	struct text_pass *pass = &slot->pass;
 	struct inode *inode = slot->inode;
 	struct address_space *mapping = inode->i_mapping;
-	pgoff_t index;
 
 	if (!READ_ONCE(inode->i_nlink)) {
 		WRITE_ONCE(slot->forget, true);
 		return;
 	}
 	if (inode_is_open_for_write(inode)) {
-		text_leave(pass, inode, pass->start, TEXT_FALLBACK_WRITER);
+		text_leave(pass, inode, pass->next, TEXT_FALLBACK_WRITER);
 		return;
 	}
 	/* A program that was just written: the next attempt finds it clean. */
 	if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
 	    mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK)) {
 		filemap_flush(mapping);
-		text_leave(pass, inode, pass->start, TEXT_FALLBACK_DIRTY);
+		text_leave(pass, inode, pass->next, TEXT_FALLBACK_DIRTY);
 		return;
 	}
-	for (index = pass->start; index < pass->end; index += HPAGE_PMD_NR) {
+	for (; pass->next < pass->end; pass->next += HPAGE_PMD_NR) {
 		if (READ_ONCE(slot->forget) || !READ_ONCE(text_open) ||
 		    pass->left[TEXT_FALLBACK_NOMEM])
 			break;
@@ -613,7 +620,7 @@ static void text_do_file(struct text_slot *slot, struct text_pass *pass,
 			pass->unfinished = true;
 			break;
 		}
-		text_do_block(inode, index, pass, budget);
+		text_do_block(inode, pass->next, pass, budget);
 		cond_resched();
 	}
 }
@@ -621,12 +628,11 @@ static void text_do_file(struct text_slot *slot, struct text_pass *pass,
 static void text_work_fn(struct work_struct *work)
 {
 	unsigned int budget = DIV_ROUND_UP(READ_ONCE(text_blocks_per_s), TEXT_RUNS_PER_S);
-	struct text_pass pass;
 	struct text_slot *slot;
 
-	while (budget && (slot = text_begin(&pass))) {
-		text_do_file(slot, &pass, &budget);
-		text_end(slot, &pass);
+	while (budget && (slot = text_begin())) {
+		text_do_file(slot, &budget);
+		text_end(slot);
 	}
 	spin_lock(&text_lock);
 	text_not_before = jiffies + (budget ? 0 : HZ / TEXT_RUNS_PER_S);

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <sys/file.h>
+#include <sys/uio.h>
 
 #include "harness.h"
 #include "text_huge.h"
@@ -435,6 +436,39 @@ TEST_F_TIMEOUT(files, tmpfs_is_left_alone, 600)
 	EXPECT_EQ(queued, stat_of("queued"));
 	EXPECT_GE(stop(&self->p), 0);
 	unlink(path);
+}
+
+/* A page that somebody holds keeps its block small, and no other block. */
+TEST_F_TIMEOUT(files, one_block_in_use, 600)
+{
+	unsigned char *map;
+	struct iovec held;
+	long busy = stat_of("fallback_busy");
+	double end = seconds() + LIMIT_S;
+	int tube[2];
+
+	ASSERT_EQ(0, set("enabled", "0"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	read_pages(map, FILE_SIZE);
+	held = (struct iovec){ map + 100 * PAGE, 16 };
+	ASSERT_EQ(0, pipe(tube));
+	ASSERT_EQ(16, vmsplice(tube[1], &held, 1, 0));
+	/* One block a run, the first of which cannot be done. */
+	ASSERT_EQ(0, set("blocks_per_second", "10"));
+	ASSERT_EQ(0, set("enabled", "1"));
+	munmap(map_file(PROGRAM, FILE_SIZE), FILE_SIZE);
+	do {
+		read_pages(map, FILE_SIZE);
+		usleep(20000);
+	} while (pmd_mapped(0, PROGRAM) < 3 * BLOCK_KB && seconds() < end);
+	EXPECT_TRUE(wait_stat("fallback_busy", busy + 1));
+	read_pages(map, FILE_SIZE);
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+	close(tube[0]);
+	close(tube[1]);
 }
 
 /* Queue the program's file, for long; 0, or -1. */
