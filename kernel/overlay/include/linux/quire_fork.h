@@ -212,16 +212,17 @@ static inline pte_t *pte_offset_map_lock_shared(struct mm_struct *mm, pmd_t *pmd
  * Walks that only sometimes change entries, and ask to see shared tables: of
  * private memory they get a private one, of shared memory the table to read.
  */
-static inline pte_t *quire_pte_offset_map_walk(struct vm_area_struct *vma, pmd_t *pmd,
+static inline pte_t *quire_pte_offset_map_walk(struct mm_struct *mm,
+					       struct vm_area_struct *vma, pmd_t *pmd,
 					       unsigned long addr, spinlock_t **ptlp,
 					       bool writes)
 {
 	if (writes) {
 		quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_WALK);
-		return pte_offset_map_lock(vma->vm_mm, pmd, addr, ptlp);
+		return pte_offset_map_lock(mm, pmd, addr, ptlp);
 	}
 	quire_pt_uncow_nofail(vma, pmd, addr, QUIRE_PT_WALK);
-	return pte_offset_map_lock_shared(vma->vm_mm, pmd, addr, ptlp);
+	return pte_offset_map_lock_shared(mm, pmd, addr, ptlp);
 }
 
 /* Is the entry that the walk found, and locked, in a shared table? */
@@ -374,8 +375,8 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 
 #define pte_offset_map_lock_shared(mm, pmd, addr, ptlp) \
 	pte_offset_map_lock(mm, pmd, addr, ptlp)
-#define quire_pte_offset_map_walk(vma, pmd, addr, ptlp, writes) \
-	pte_offset_map_lock((vma)->vm_mm, pmd, addr, ptlp)
+#define quire_pte_offset_map_walk(mm, vma, pmd, addr, ptlp, writes) \
+	pte_offset_map_lock(mm, pmd, addr, ptlp)
 
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 {

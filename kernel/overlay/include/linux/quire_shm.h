@@ -26,6 +26,8 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end);
+void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
+			   unsigned long end);
 void __quire_shm_leave_mm(struct mm_struct *mm);
 pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr);
 struct mm_struct *__quire_shm_charged(pmd_t *pmd);
@@ -128,7 +130,15 @@ static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 		__quire_shm_leave_range(vma, start, end);
 }
 
-/* Likewise, everywhere. */
+/* mmap_lock is held for reading: another thread's fault may join again. */
+static inline void quire_shm_leave_now(struct vm_area_struct *vma,
+				       unsigned long start, unsigned long end)
+{
+	if (quire_pt_used())
+		__quire_shm_leave_now(vma, start, end);
+}
+
+/* As quire_shm_leave_range(), everywhere. */
 static inline void quire_shm_leave_mm(struct mm_struct *mm)
 {
 	if (quire_pt_used())
@@ -180,6 +190,11 @@ static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 
 static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 					 unsigned long start, unsigned long end)
+{
+}
+
+static inline void quire_shm_leave_now(struct vm_area_struct *vma,
+				       unsigned long start, unsigned long end)
 {
 }
 

@@ -721,11 +721,12 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 {
 	pmd_t *pmd;
 
-	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end ||
-	    !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end)
 		return 0;
-	/* Keep out the faults that could share it again. */
+	/* Keep out the faults that share tables of shared memory. */
 	vma_start_write(vma);
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
 	pmd = mm_find_pmd(vma->vm_mm, addr);
 	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
 		return 0;

@@ -647,6 +647,7 @@ atomic_t *__quire_shm_unmap_begin(struct rb_root_cached *i_mmap)
 
 void __quire_shm_unmap_end(atomic_t *walks)
 {
+	/* After the last PMD was read. */
 	smp_mb__before_atomic();
 	atomic_dec(walks);
 }
@@ -715,6 +716,21 @@ void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 	vma_start_write(vma);
 	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		walk_page_range_vma(vma, start, end, &leave_locked_ops, NULL);
+}
+
+/**
+ * __quire_shm_leave_now - leave the tables of a range
+ * @vma: covers the range
+ * @start: of the range
+ * @end: of the range
+ *
+ * For who copes with a table that is joined again. Context: mmap_lock is held.
+ */
+void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
+			   unsigned long end)
+{
+	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		walk_page_range_vma(vma, start, end, &leave_ops, NULL);
 }
 
 /**
