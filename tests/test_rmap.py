@@ -34,8 +34,16 @@ def test_model(selftest: Callable[..., ktap.Report]) -> None:
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_allocation_failure(selftest: Callable[..., ktap.Report]) -> None:
-    """A borrower that cannot be upgraded stays one, and a fork may fail at each of its allocations."""
-    selftest("rmap_fail", append="quire=rmap")
+    """A borrower that cannot be upgraded stays one."""
+    selftest("rmap_fail", "-t", "upgrade_fails", append="quire=rmap")
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+@pytest.mark.debug_only
+def test_fork_fails_anywhere(selftest: Callable[..., ktap.Report]) -> None:
+    """A fork may fail at each of its allocations. Hundreds of forks, each followed by what kmemleak makes of it."""
+    selftest("rmap_fail", "-t", "fork_fails_anywhere", append="quire=rmap", timeout=1200)
 
 
 @pytest.mark.debug
