@@ -31,8 +31,8 @@ void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 void __quire_shm_leave_mm(struct mm_struct *mm);
 pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr);
 struct mm_struct *__quire_shm_charged(pmd_t *pmd);
-atomic_t *__quire_shm_unmap_begin(struct rb_root_cached *i_mmap);
-void __quire_shm_unmap_end(atomic_t *unmapping);
+atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap);
+void __quire_shm_walk_end(atomic_t *walking);
 bool __quire_shm_place(unsigned long len, unsigned long flags);
 
 /* A page fault, before it looks for the page table entry. */
@@ -58,16 +58,43 @@ static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *
 			       details && !(details->zap_flags & ZAP_FLAG_UNMAP));
 }
 
-/* All VMAs that map a range of a file are about to be zapped there. */
-static inline atomic_t *quire_shm_unmap_begin(struct rb_root_cached *i_mmap)
+/*
+ * All VMAs that map a range of a file are about to be visited, to zap there or on
+ * behalf of the reverse map. Until the end nobody joins a table of the file, so
+ * none escapes for its users come and go around the visitor.
+ */
+static inline atomic_t *quire_shm_walk_begin(struct rb_root_cached *i_mmap)
 {
-	return quire_pt_used() ? __quire_shm_unmap_begin(i_mmap) : NULL;
+	return quire_pt_used() ? __quire_shm_walk_begin(i_mmap) : NULL;
 }
 
-static inline void quire_shm_unmap_end(atomic_t *unmapping)
+static inline void quire_shm_walk_end(atomic_t *walking)
 {
-	if (unlikely(unmapping))
-		__quire_shm_unmap_end(unmapping);
+	if (unlikely(walking))
+		__quire_shm_walk_end(walking);
+}
+
+/* The last user clears its PMD before the entries go: wait until they are gone. */
+static inline void quire_shm_sync_none(struct mm_struct *mm, pmd_t *pmd, bool sync)
+{
+	if (quire_pt_used() && sync && pmd_none(*pmd))
+		spin_unlock(pmd_lock(mm, pmd));
+}
+
+/* For who must find a folio unmapped afterwards. */
+static inline void quire_shm_zap_none(struct mm_struct *mm, pmd_t *pmd,
+				      struct zap_details *details)
+{
+	quire_shm_sync_none(mm, pmd, details && details->single_folio);
+}
+
+/*
+ * Must a process that may move only what it alone maps leave the pages of this
+ * table? A mapcount does not tell. The PTL is held.
+ */
+static inline bool quire_shm_not_ours(pmd_t *pmd, bool may_move_all)
+{
+	return quire_pt_used() && !may_move_all && pmd_pt_file(*pmd) && quire_pt_others(pmd);
 }
 
 /* For page faults; NULL has them repeated. quire_pte_moved() is due under the lock. */
@@ -170,11 +197,22 @@ static inline bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd,
 	return false;
 }
 
-#define quire_shm_unmap_begin(i_mmap)	NULL
+#define quire_shm_walk_begin(i_mmap)	NULL
 
-static inline void quire_shm_unmap_end(atomic_t *unmapping)
+static inline void quire_shm_walk_end(atomic_t *walking)
 {
 }
+
+static inline void quire_shm_sync_none(struct mm_struct *mm, pmd_t *pmd, bool sync)
+{
+}
+
+static inline void quire_shm_zap_none(struct mm_struct *mm, pmd_t *pmd,
+				      struct zap_details *details)
+{
+}
+
+#define quire_shm_not_ours(pmd, may_move_all)	false
 
 static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				      unsigned long addr, unsigned long cp_flags)

@@ -37,15 +37,16 @@
  * address_space outlives the table: a user's VMA holds the file, and a VMA is
  * zapped, which leaves, before it lets go of its file.
  *
- * Truncation and hole punching zap the range of each VMA in the file's i_mmap.
- * The first VMA that leads to a table has the entries dropped in place, for all
- * users, and all CPUs flushed. A user that joins behind the walk while the last
- * one ahead of it leaves would keep the table from being met. Joining is
- * therefore refused while such a walk is under way: a joiner sets its PMD and
- * then looks whether a walk began, both under the PTL; a walk announces itself
- * and then looks at PMDs. Either the joiner sees the walk and backs out, before
- * anybody could leave the table, or the walk sees the PMD. A folio that is
- * locked, as truncation's last pass has it, cannot get new entries meanwhile.
+ * Truncation, hole punching and the reverse map visit each VMA in the file's
+ * i_mmap; the first one that leads to a table has its entries changed for all
+ * users. A user that joins behind such a walk while the last one ahead of it
+ * leaves would keep the table from being met. Joining is therefore refused while
+ * a walk is under way: a joiner sets its PMD and then looks whether a walk began,
+ * both under the PTL; a walk announces itself and then looks at PMDs. Either the
+ * joiner sees the walk and backs out, before anybody could leave the table, or
+ * the walk sees the PMD. A folio that is locked, as truncation's last pass has
+ * it, cannot get new entries meanwhile; that pass also waits for a last user
+ * that has cleared its PMD and is dropping the entries, under the PMD's lock.
  *
  * Undo: "2" closes the gate and visits all processes until no table is left.
  */
@@ -109,8 +110,11 @@ static struct rhashtable tables;
 static struct kmem_cache *table_cache __ro_after_init;
 
 /* Walks over the VMAs of files whose address_space has the same hash. */
-#define UNMAPPING_BITS 10
-static atomic_t unmapping_walks[1 << UNMAPPING_BITS];
+#define WALK_BITS 10
+static atomic_t walks_of_files[1 << WALK_BITS];
+
+/* How often a fault looks whether they have ended before it takes a private table. */
+#define WALK_PATIENCE 1000
 
 enum shm_count {
 	SHM_PUBLISHED,		/* a table began to be shared */
@@ -125,7 +129,7 @@ enum shm_count {
 	SHM_REFUSED_HUGE,
 	SHM_REFUSED_NOTIFIER,
 	SHM_REFUSED_FOREIGN,
-	SHM_REFUSED_UNMAPPING,
+	SHM_REFUSED_WALKED,
 	SHM_REFUSED_NOMEM,
 	SHM_NR_COUNTS,
 };
@@ -143,7 +147,7 @@ static const char * const shm_count_names[] = {
 	[SHM_REFUSED_HUGE] = "refused_huge",
 	[SHM_REFUSED_NOTIFIER] = "refused_notifier",
 	[SHM_REFUSED_FOREIGN] = "refused_foreign",
-	[SHM_REFUSED_UNMAPPING] = "refused_unmapping",
+	[SHM_REFUSED_WALKED] = "refused_walked",
 	[SHM_REFUSED_NOMEM] = "refused_nomem",
 	NULL
 };
@@ -251,7 +255,7 @@ static int refusal(struct vm_area_struct *vma, unsigned long addr)
 	    (vma->vm_end - vma->vm_start) / PMD_SIZE < READ_ONCE(min_tables))
 		return SHM_REFUSED_FEW_TABLES;
 	/* The key has the credentials of the process that faults. */
-	if (current->mm != mm)
+	if (current->mm != mm || (current->flags & (PF_KTHREAD | PF_USER_WORKER)))
 		return SHM_REFUSED_FOREIGN;
 	if (mm_has_notifiers(mm))
 		return SHM_REFUSED_NOTIFIER;
@@ -273,9 +277,9 @@ static void make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned l
 	}
 }
 
-static atomic_t *unmapping_of(struct address_space *mapping)
+static atomic_t *walks_of(struct address_space *mapping)
 {
-	return &unmapping_walks[hash_ptr(mapping, UNMAPPING_BITS)];
+	return &walks_of_files[hash_ptr(mapping, WALK_BITS)];
 }
 
 static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key *key)
@@ -350,9 +354,9 @@ static int join(struct vm_fault *vmf, struct shm_table *table)
 	} else {
 		state->users++;
 		attach(mm, vmf->pmd, table->pt);
-		/* Pairs with __quire_shm_unmap_begin(). */
+		/* Pairs with __quire_shm_walk_begin(). */
 		smp_mb();
-		if (atomic_read(unmapping_of(table->key.mapping))) {
+		if (atomic_read(walks_of(table->key.mapping))) {
 			detach(mm, vmf->pmd, vmf->address & PMD_MASK);
 			state->users--;
 			ret = -EBUSY;
@@ -429,6 +433,21 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
 	return ret;
 }
 
+/* As join_or_publish(), but waits a little for walks over the file's VMAs to end. */
+static int join_patiently(struct vm_fault *vmf, const struct shm_key *key)
+{
+	unsigned int patience = WALK_PATIENCE;
+	int ret;
+
+	while ((ret = join_or_publish(vmf, key)) == -EBUSY && patience) {
+		do {
+			cond_resched();
+			cpu_relax();
+		} while (--patience && atomic_read(walks_of(key->mapping)));
+	}
+	return ret;
+}
+
 static void fall_back(struct vm_area_struct *vma, unsigned long addr,
 		      enum shm_count reason)
 {
@@ -458,9 +477,9 @@ void __quire_shm_join(struct vm_fault *vmf)
 	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		set_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags);
 	make_key(&key, vma, addr);
-	switch (join_or_publish(vmf, &key)) {
+	switch (join_patiently(vmf, &key)) {
 	case -EBUSY:
-		fall_back(vma, addr, SHM_REFUSED_UNMAPPING);
+		fall_back(vma, addr, SHM_REFUSED_WALKED);
 		break;
 	case -ENOMEM:
 		fall_back(vma, addr, SHM_REFUSED_NOMEM);
@@ -577,8 +596,11 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 	}
 	for (; addr != end && !full; pte++, addr += PAGE_SIZE) {
 		taken += take_slot(vma, addr, pte, &page);
-		if (page)
-			full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
+		if (!page)
+			continue;
+		/* The gather wants to know of a range before it takes a page. */
+		tlb_flush_pte_range(tlb, addr, PAGE_SIZE);
+		full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
 	}
 	if (taken) {
 		add_mm_counter(quire_shm_mm, MM_SHMEMPAGES, -taken);
@@ -627,15 +649,15 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 }
 
 /**
- * __quire_shm_unmap_begin - a walk over the VMAs of a file begins
- * @i_mmap: the file's tree of VMAs, read-locked
+ * __quire_shm_walk_begin - a walk over the VMAs of a file begins
+ * @i_mmap: the file's tree of VMAs, locked
  *
- * Returns what __quire_shm_unmap_end() wants, NULL if nothing.
+ * Returns what __quire_shm_walk_end() wants, NULL if nothing.
  */
-atomic_t *__quire_shm_unmap_begin(struct rb_root_cached *i_mmap)
+atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap)
 {
 	struct address_space *mapping = container_of(i_mmap, struct address_space, i_mmap);
-	atomic_t *walks = unmapping_of(mapping);
+	atomic_t *walks = walks_of(mapping);
 
 	if (!shmem_mapping(mapping))
 		return NULL;
@@ -645,7 +667,11 @@ atomic_t *__quire_shm_unmap_begin(struct rb_root_cached *i_mmap)
 	return walks;
 }
 
-void __quire_shm_unmap_end(atomic_t *walks)
+/**
+ * __quire_shm_walk_end - it has ended
+ * @walks: what its begin returned
+ */
+void __quire_shm_walk_end(atomic_t *walks)
 {
 	/* After the last PMD was read. */
 	smp_mb__before_atomic();
