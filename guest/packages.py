@@ -21,7 +21,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "to build": ("build-essential", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "cpio", "kmod", "rsync",
                  "xz-utils", "patch", "ccache", "python3-venv"),
     "to boot": ("qemu-system-x86", "udev", "busybox-static"),
-    "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev"),
+    "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
     "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "util-linux"),
 }
 
