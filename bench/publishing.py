@@ -204,12 +204,15 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
         print(f"[{text}]", file=sys.stderr, flush=True)
 
     for clock in clocks:
+        probe = None
         for name in names:
             boots = dict(core.load(name).boots).get(clock)
             if not boots:
                 continue
             options = core.Options(icount=clock == "icount", quick=quick)
-            probe, results, wrong = runner.run_all([name], list(core.COLUMNS), options, boots, progress)
+            probe, results, wrong = runner.run_all(
+                [name], list(core.COLUMNS), options, boots, progress, probe=probe
+            )
             store(merge(load_data(DATA), results, probe if clock == "icount" else None))
             failed += wrong
     return failed
