@@ -286,12 +286,12 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     not reach its init is started again, up to three times in all; a command that was started is never run twice.
     `timeout` counts from the command's start. With `icount` there is one CPU and guest time counts instructions.
     """
-    image = paths.BUILD / kernel / "bzImage"
-    if not image.exists():
-        raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
     if _megabytes(memory) > _host_megabytes():
         raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
                         "give less (--memory)")
+    image = paths.BUILD / kernel / "bzImage"
+    if not image.exists():
+        raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
     if icount:
         cpus, kvm = 1, False
     if kvm is None:
