@@ -162,6 +162,13 @@ def _host_megabytes() -> int:
     return sum(int(kb) for kb in re.findall(r"^(?:MemTotal|SwapTotal): *(\d+) kB", text, re.M)) // 1024
 
 
+def check_memory(memory: str) -> None:
+    """Raise BootError if that is no size of memory, or more than the host has."""
+    if _megabytes(memory) > _host_megabytes():
+        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
+                        "give less (--memory)")
+
+
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     parent = paths.BUILD / "run"
@@ -286,9 +293,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     not reach its init is started again, up to three times in all; a command that was started is never run twice.
     `timeout` counts from the command's start. With `icount` there is one CPU and guest time counts instructions.
     """
-    if _megabytes(memory) > _host_megabytes():
-        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
-                        "give less (--memory)")
+    check_memory(memory)
     image = paths.BUILD / kernel / "bzImage"
     if not image.exists():
         raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
