@@ -58,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     print(table.probe_text(probe))
     for result in results:
         print(table.text_of(result))
+    print("== in short\n\n" + table.summary_text(results))
     for text in failed:
         print(f"bench/demo: FAILED {text}", file=sys.stderr)
     print(f"report: {reporting.write(results, probe, reporting.OUT / 'report.html')}")

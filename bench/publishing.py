@@ -26,7 +26,9 @@ INTRO = """# Results
 
 Written by `bench/results` from `docs/results.json`; no number here is typed by hand. `make results` measures all of it
 again. [benchmarks.md](benchmarks.md) says how each is measured and what the clocks are worth: instructions are
-repeatable, times under emulation are ratios at best. "x less" divides vanilla by on; other ratios divide by vanilla.
+repeatable, times under emulation are ratios at best. A score "12x" is vanilla divided by the value, one without an x
+is the value divided by the base, and where there is no base it is the value. Metrics are in the unit that their names
+say; counted, a nanosecond is an instruction.
 """
 
 
@@ -151,11 +153,11 @@ def headline(data: dict) -> str:
             if not aim.headline or not result:
                 continue
             found = core.achieved(aim, result)
-            rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
+            rows.append([aim.text, aim.metric, made_of(aim, found), score_of(aim, found), wanted(aim),
                          verdict(core.met(aim, found)), f"`{command(result)}`"])
             shapes.add(table.conditions(result))
     lines = "\n".join(f"* {shape}" for shape in sorted(shapes))
-    return markdown(["what", "base → value", "score", "aim", "", "command"], rows) + "\n\nConditions:\n\n" + lines
+    return markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows) + "\n\nConditions:\n\n" + lines
 
 
 def with_headline(readme: str, data: dict) -> str:
@@ -202,12 +204,15 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
         print(f"[{text}]", file=sys.stderr, flush=True)
 
     for clock in clocks:
+        probe = None
         for name in names:
             boots = dict(core.load(name).boots).get(clock)
             if not boots:
                 continue
             options = core.Options(icount=clock == "icount", quick=quick)
-            probe, results, wrong = runner.run_all([name], list(core.COLUMNS), options, boots, progress)
+            probe, results, wrong = runner.run_all(
+                [name], list(core.COLUMNS), options, boots, progress, probe=probe
+            )
             store(merge(load_data(DATA), results, probe if clock == "icount" else None))
             failed += wrong
     return failed

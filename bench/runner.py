@@ -220,10 +220,12 @@ def run_all(
     repeat: int,
     progress: Progress,
     counted: frozenset[str] = frozenset(),
+    probe: dict | None = None,
 ) -> tuple[dict, list[dict], list[str]]:
     """Probe the machine, run the benchmarks, save each; return the probe, the results and what failed.
 
-    The benchmarks named in counted count instructions whatever the options say.
+    The benchmarks named in counted count instructions whatever the options say. A probe that was made before is taken
+    as it is.
     """
     benchmarks = [core.load(name) for name in names]
     for column in columns:
@@ -232,8 +234,9 @@ def run_all(
     check_kernels(columns)
     build_programs([machine, *benchmarks], options)
     small = dataclasses.replace(options, quick=True)
-    progress("machine probe")
-    probe = core.combine([boot_once(machine, columns[0], small)])
+    if probe is None:
+        progress("machine probe")
+        probe = core.combine([boot_once(machine, columns[0], small)])
     results, failed = [], []
     for benchmark in benchmarks:
         try:

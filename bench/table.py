@@ -122,6 +122,21 @@ def text_of(result: dict) -> str:
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
+def summary_text(results: list[dict]) -> str:
+    """Return one line for each benchmark: the row that stands for it."""
+    names = core.columns_of({"columns": {c: None for r in results for c in r["columns"]}})
+    rows = []
+    for result in results:
+        found = core.summary(result)
+        if found:
+            label, values = found
+            pairs = ratio_pairs(result["columns"])
+            ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
+            told = ", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios) if r is not None)
+            rows.append([result["name"], label, *(number(values.get(c)) for c in names), told])
+    return align(["benchmark", "what", *names, "ratio"], rows, 2) + "\n"
+
+
 def probe_text(probe: dict) -> str:
     """Return the machine probe as two lines of a table."""
     rows = [

@@ -165,6 +165,13 @@ def _host_megabytes() -> int:
     return sum(int(kb) for kb in re.findall(r"^(?:MemTotal|SwapTotal): *(\d+) kB", text, re.M)) // 1024
 
 
+def check_memory(memory: str) -> None:
+    """Raise BootError if that is no size of memory, or more than the host has."""
+    if _megabytes(memory) > _host_megabytes():
+        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
+                        "give less (--memory)")
+
+
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     parent = paths.BUILD / "run"
@@ -290,12 +297,10 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     `timeout` counts from the command's start. With `icount` there is one CPU and guest time counts instructions.
     `qemu` is more of QEMU's own options, such as a device.
     """
+    check_memory(memory)
     image = paths.BUILD / kernel / "bzImage"
     if not image.exists():
         raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
-    if _megabytes(memory) > _host_megabytes():
-        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
-                        "give less (--memory)")
     if icount:
         cpus, kvm = 1, False
     if kvm is None:

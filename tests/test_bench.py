@@ -106,6 +106,12 @@ def test_table_without_vanilla(result: dict) -> None:
     assert "op  off  on  on/off" in table.text_of(result)
 
 
+def test_summary(result: dict) -> None:
+    """One line tells of each benchmark."""
+    line = table.summary_text([result]).splitlines()[2]
+    assert line.split() == ["micro", "a:", "ns", "100", "100", "25", "off/vanilla", "1.000,", "on/vanilla", "0.250"]
+
+
 def test_conditions_are_printed(result: dict) -> None:
     """A number comes with its base, clock, guest and number of runs."""
     text = table.text_of(result)
