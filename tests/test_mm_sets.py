@@ -37,8 +37,8 @@ def results(output: str) -> dict[str, str]:
         elif line.startswith("# [RUN]"):
             run = line[7:].strip() + ": "
         elif (case := LINE.match(line)):
-            # Numbers in a name are addresses and counts, which differ from run to run.
-            name = re.sub(r"0x[0-9a-f]+|\d{4,}", "N", run + case[2].split("# SKIP")[0].strip())
+            # Numbers in a name are addresses, counts and how much a race took, which differ from run to run.
+            name = re.sub(r"0x[0-9a-f]+|\d{4,}|\d+(?=MB)", "N", run + case[2].split("# SKIP")[0].strip())
             outcome = "fail" if case[1] else "skip" if "# SKIP" in line else "pass"
             key = f"{test}: {name}"
             found[key] = worst(found.get(key, "pass"), outcome)
