@@ -48,7 +48,8 @@ TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 600)
 
 	ASSERT_EQ(0, set("enabled", "1"));
 	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
-	EXPECT_GE(stat_of("collapsed_blocks"), collapsed + 3);
+	/* The worker counts a block after it has become visible. */
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
 	ASSERT_GE(stop(&self->p), 0);
 
 	skipped = stat_of("skipped_huge");

@@ -299,12 +299,14 @@ static long meminfo(const char *name)
 TEST_F_TIMEOUT(files, hundred_executions_have_one_copy, 600)
 {
 	struct program many[100];
-	long huge, mapped = 0, collapsed;
+	long huge, mapped = 0, collapsed = stat_of("collapsed_blocks");
 	int i;
 
 	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
 	huge = meminfo("FileHugePages:");
 	ASSERT_GE(huge, 3 * BLOCK_KB);
+	/* The worker counts a block after it has become visible. */
+	ASSERT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
 	collapsed = stat_of("collapsed_blocks");
 	for (i = 0; i < 100; i++)
 		ASSERT_EQ(0, start(&many[i], PROGRAM, NULL));
