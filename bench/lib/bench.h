@@ -99,13 +99,19 @@ static inline void touch(volatile char *p, size_t size, size_t step)
 
 /*
  * Stay on one CPU and ahead of the children, which run as ordinary tasks:
- * the parent's fork() is then never interrupted by the child it makes.
+ * the parent's fork() is then never interrupted by the child it makes. Without
+ * a limit on real-time tasks, for a second of touching memory would use it up.
  */
 static inline void pin_and_lead(void)
 {
 	struct sched_param prio = { .sched_priority = 1 };
+	FILE *limit = fopen("/proc/sys/kernel/sched_rt_runtime_us", "w");
 	cpu_set_t set;
 
+	if (limit) {
+		fputs("-1", limit);
+		fclose(limit);
+	}
 	CPU_ZERO(&set);
 	CPU_SET(0, &set);
 	sched_setaffinity(0, sizeof(set), &set);
