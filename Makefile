@@ -2,12 +2,13 @@
 # A façade of short verbs; the work is done by guest/, tests/ and bench/.
 PYTHON := build/venv/bin/python
 VARIANT ?= quire
+FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
 SUITE = $(PYTHON) tests/run.py -n $(JOBS) --dist worksteal
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo check check-debug soak bench results clean distclean
+.PHONY: help packages kernel demo deb check check-debug soak bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
@@ -17,6 +18,7 @@ help:
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off)'
+	@echo 'make deb          Debian packages of the kernel, to install (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
 	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
 
@@ -25,6 +27,9 @@ packages:
 
 kernel:
 	@$(BUILD) $(VARIANT)
+
+deb: packages
+	@python3 -m guest.deb $(if $(CONFIG),--config $(CONFIG),--flavour $(FLAVOUR))
 
 demo: packages
 	@$(BUILD) quire

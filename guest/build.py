@@ -27,6 +27,8 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "debug": ("guest", "quire", "debug"),
     "off": ("guest", "off"),
 }
+# On top of a distribution's configuration: guest.deb.
+PACKAGED = {"deb": ("deb",)}
 ESTIMATED_OBJECTS = 1600
 ROOM_PER_VARIANT = 300 << 20
 ROOM_FOR_SOURCES = 2200 << 20
@@ -61,7 +63,7 @@ def image_of(variant: str) -> Path:
 
 def fragments_of(variant: str) -> list[Path]:
     """Return the Kconfig fragments of a variant, in merging order."""
-    return [paths.CONFIG / f"{name}.config" for name in FRAGMENTS[variant]]
+    return [paths.CONFIG / f"{name}.config" for name in (FRAGMENTS | PACKAGED)[variant]]
 
 
 def asked(fragments: list[Path]) -> dict[str, str]:
@@ -85,12 +87,14 @@ def lost(wanted: dict[str, str], config: Path) -> list[str]:
             if have.get(symbol, "n") != value]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return what a build of the kernel may see of our environment."""
     dropped = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KBUILD_OUTPUT", "O", "ARCH", "CROSS_COMPILE", "LINUX"}
     return {**{key: value for key, value in os.environ.items() if key not in dropped}, **REPRODUCIBLE}
 
 
-def _make(variant: str, *goals: str) -> list[str]:
+def make_command(variant: str, *goals: str) -> list[str]:
+    """Return the command that makes goals of a variant, to be run in its source."""
     compiler = "ccache gcc" if shutil.which("ccache") else "gcc"
     return ["make", f"O=o-{variant}", f"CC={compiler}", *goals]
 
@@ -100,7 +104,7 @@ def _run(variant: str, command: list[str]) -> None:
     with open(log, "a", encoding="utf-8") as output:
         output.write(f"$ {' '.join(command)}\n")
         output.flush()
-        done = subprocess.run(command, cwd=source_of(variant), env=_environment(), stdin=subprocess.DEVNULL,
+        done = subprocess.run(command, cwd=source_of(variant), env=environment(), stdin=subprocess.DEVNULL,
                               stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         raise BuildError(f"{variant}: `{' '.join(command)}` failed:\n{_tail(log)}")
@@ -129,16 +133,21 @@ def configure(variant: str) -> None:
     wanted_hash = _config_hash(variant)
     if stamp.exists() and (objects / ".config").exists() and stamp.read_text(encoding="utf-8") == wanted_hash:
         return
-    fragments = fragments_of(variant)
     (paths.BUILD / variant / "configure.log").unlink(missing_ok=True)
-    _run(variant, _make(variant, "tinyconfig"))
+    _run(variant, make_command(variant, "tinyconfig"))
+    merge(variant)
+    stamp.write_text(wanted_hash, encoding="utf-8")
+
+
+def merge(variant: str) -> None:
+    """Put a variant's fragments on top of the .config that its objects' folder holds, and see that all was taken."""
+    objects, fragments = objects_of(variant), fragments_of(variant)
     _run(variant, ["scripts/kconfig/merge_config.sh", "-m", "-O", f"o-{variant}", f"o-{variant}/.config",
                    *map(str, fragments)])
-    _run(variant, _make(variant, "olddefconfig"))
+    _run(variant, make_command(variant, "olddefconfig"))
     missing = lost(asked(fragments), objects / ".config")
     if missing:
         raise BuildError(f"{variant}: Kconfig did not take these symbols: {', '.join(missing)}")
-    stamp.write_text(wanted_hash, encoding="utf-8")
 
 
 def _count(variant: str) -> Path:
@@ -146,23 +155,26 @@ def _count(variant: str) -> Path:
 
 
 def _expected_objects(variant: str) -> int:
+    """Return how many objects a variant has, or about; 0 where there is no telling."""
+    if variant in PACKAGED and not _count(variant).exists():
+        return 0
     for known in (variant, *FRAGMENTS):
         if _count(known).exists():
             return int(_count(known).read_text(encoding="utf-8"))
     return ESTIMATED_OBJECTS
 
 
-def _compile(variant: str) -> int:
-    """Run make; returns how many objects it compiled."""
+def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | None = None) -> int:
+    """Run make, with variables of its own in the environment; returns how many objects it compiled."""
     log = paths.BUILD / variant / "build.log"
     fresh = not (objects_of(variant) / "vmlinux").exists()
     expected, done, start, shown = _expected_objects(variant), 0, time.monotonic(), 0.0
     jobs = (os.cpu_count() or 1) + 1
-    command = _make(variant, f"-j{jobs}", "bzImage")
+    command = make_command(variant, f"-j{jobs}", goal)
     terminal = sys.stderr.isatty()
     with open(log, "w", encoding="utf-8") as output, subprocess.Popen(
-            command, cwd=source_of(variant), env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+            command, cwd=source_of(variant), env={**environment(), **(extra or {})}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
         assert process.stdout
         for line in process.stdout:
             output.write(line)
@@ -170,7 +182,7 @@ def _compile(variant: str) -> int:
             now = time.monotonic()
             if now - shown > (0.5 if terminal else 120):
                 if shown or terminal:
-                    total = f" of about {expected}" if fresh else ""
+                    total = f" of about {expected}" if fresh and expected else ""
                     text = f"{variant}: {done}{total} objects, {int(now - start)} s"
                     print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr,
                           flush=True)
@@ -210,7 +222,7 @@ def build(variant: str) -> Path:
     (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     configure(variant)
-    done = _compile(variant)
+    done = compile_goal(variant)
     objects = objects_of(variant)
     image = image_of(variant)
     built = objects / "arch/x86/boot/bzImage"

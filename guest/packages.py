@@ -21,8 +21,14 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "to build": ("build-essential", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "cpio", "kmod", "rsync",
                  "xz-utils", "patch", "ccache", "python3-venv"),
     "to boot": ("qemu-system-x86", "udev", "busybox-static"),
+    "to be configured like Debian's kernel": ("linux-config-6.12",),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
     "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "util-linux"),
+}
+
+# What one command needs alone.
+LATER: dict[str, tuple[str, ...]] = {
+    "to package": ("debhelper",),
 }
 
 
@@ -56,6 +62,13 @@ def install(wanted: list[str]) -> None:
     print(f"installing the Debian packages {' '.join(names)}", file=sys.stderr, flush=True)
     subprocess.run([*root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], check=True,
                    env=environment, stdout=sys.stderr)
+
+
+def ensure(group: str) -> None:
+    """Install what is missing of a group that not everybody needs."""
+    wanted = [package for package in LATER[group] if not any(map(installed, package.split("|")))]
+    if wanted:
+        install(wanted)
 
 
 def make_venv() -> None:

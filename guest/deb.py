@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Make Debian packages of the quire kernel in build/deb, to be installed beside the distribution's kernel.
+
+The configuration is the one that Debian builds its own kernel with (package linux-config-6.12), or the one of the
+running kernel, or any: kernel/config/deb.config is put on top, and every symbol of it is verified. The kernel's name
+has "-quire" in it, so the stock kernel stays as it is and can be booted. The packages are made by the kernel's own
+`make bindeb-pkg`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from guest import build, packages, paths, tree
+
+VARIANT = "deb"
+OUTPUT = paths.BUILD / "deb"
+SOURCE_NAME = "linux-quire"
+FLAVOURS = ("amd64", "cloud-amd64")
+ROOM = 12 << 30
+ROOM_SMALL = 4 << 30
+
+
+def debian_config(flavour: str) -> Path:
+    """Return the compressed configuration of one of Debian's kernels."""
+    series = tree.read_base_conf()["series"]
+    return Path(f"/usr/src/linux-config-{series}/config.amd64_none_{flavour}.xz")
+
+
+def read_config(path: Path) -> str:
+    """Return the text of a configuration, which may be compressed."""
+    if not path.is_file():
+        raise build.BuildError(f"there is no configuration {path}: `make packages`, or give one with --config")
+    data = path.read_bytes()
+    text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode(errors="replace")
+    if "CONFIG_X86_64=y" not in text:
+        raise build.BuildError(f"{path} is not the configuration of an x86-64 kernel: give one with --config")
+    return text
+
+
+def configure(config: Path) -> None:
+    """Make the packages' .config from a distribution's."""
+    text = read_config(config)
+    objects = build.objects_of(VARIANT)
+    objects.mkdir(parents=True, exist_ok=True)
+    (paths.BUILD / VARIANT).mkdir(parents=True, exist_ok=True)
+    (paths.BUILD / VARIANT / "configure.log").unlink(missing_ok=True)
+    (objects / ".config").write_text(text, encoding="utf-8")
+    build.merge(VARIANT)
+
+
+def revision() -> str:
+    """Return the packages' revision: how many commits our part of the kernel has, which only grows."""
+    done = subprocess.run(["git", "rev-list", "--count", "HEAD", "--", "kernel"], cwd=paths.REPO, text=True,
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return done.stdout.strip() or "1"
+
+
+def collect() -> list[Path]:
+    """Move the packages of the kernel and its headers to build/deb; what else was made is of no use and goes."""
+    folder = build.objects_of(VARIANT).parent
+    made = []
+    for path in sorted(folder.glob("linux-*.deb")):
+        if path.name.startswith(("linux-image-", "linux-headers-")):
+            made.append(Path(shutil.move(path, OUTPUT / path.name)))
+        else:
+            path.unlink()
+    for path in [*folder.glob(f"{SOURCE_NAME}_*.buildinfo"), *folder.glob(f"{SOURCE_NAME}_*.changes")]:
+        path.unlink()
+    return made
+
+
+def make(config: Path, headers: bool = True) -> list[Path]:
+    """Build the packages and return them."""
+    with paths.build_lock():
+        tree.make_base()
+        tree.update()
+        configure(config)
+        version = tree.kernel_version(paths.TREE)
+        profiles = ["nokerneldbg"] + ([] if headers else ["nokernelheaders"])
+        build.compile_goal(VARIANT, "bindeb-pkg", {
+            "KDEB_PKGVERSION": f"{version}-{revision()}",
+            "KDEB_SOURCENAME": SOURCE_NAME,
+            "KDEB_CHANGELOG_DIST": "stable",
+            "DEB_BUILD_OPTIONS": "terse",
+            "DEB_BUILD_PROFILES": " ".join(f"pkg.{SOURCE_NAME}.{name}" for name in profiles),
+        })
+        made = collect()
+    if not made:
+        raise build.BuildError(f"no package was made: see build/{VARIANT}/build.log")
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m guest.deb", description=(__doc__ or "").splitlines()[0])
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--flavour", choices=FLAVOURS, default="amd64",
+                        help="which of Debian's kernels to be configured like (default: amd64, for any machine)")
+    source.add_argument("--config", type=Path, help="or a configuration, such as /boot/config-$(uname -r)")
+    parser.add_argument("--no-headers", action="store_true", help="no package with the headers for other modules")
+    args = parser.parse_args(argv)
+    try:
+        config = args.config or debian_config(args.flavour)
+        read_config(config)
+        packages.ensure("to package")
+        room = ROOM if not args.config and args.flavour == "amd64" else ROOM_SMALL
+        free = shutil.disk_usage(paths.REPO).free
+        if free < room:
+            raise build.BuildError(f"{free >> 30} GB are free for build/, about {room >> 30} GB are needed: make room, "
+                                   "or take the flavour cloud-amd64")
+        made = make(config, not args.no_headers)
+    except (build.BuildError, tree.TreeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): mend that and run `make deb` "
+              "again", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    for path in made:
+        print(path.relative_to(paths.REPO))
+    print(f"install: sudo apt install {' '.join(f'./{p.relative_to(paths.REPO)}' for p in made)}; then boot it with "
+          "quire=on, or switch features on at run time (tool/quirectl)", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

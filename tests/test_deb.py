@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Debian packages of the kernel: configured like Debian's, and, in the soak, built, unpacked and booted."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from guest import boot, build, deb, paths
+
+
+@pytest.mark.parametrize("flavour", deb.FLAVOURS)
+def test_configured_like_debian(flavour: str) -> None:
+    """Debian's configuration takes all of our fragment, and keeps what a real machine needs."""
+    with paths.build_lock():
+        deb.configure(deb.debian_config(flavour))
+        config = build.asked([build.objects_of(deb.VARIANT) / ".config"])
+    assert config["CONFIG_QUIRE_SHM"] == "y" and config["CONFIG_LOCALVERSION"] == '"-quire"'
+    assert config["CONFIG_QUIRE_DEBUG"] == config["CONFIG_XEN_PV"] == "n"
+    assert "n" not in (config["CONFIG_EXT4_FS"], config["CONFIG_NVME_CORE"])
+    assert config["CONFIG_INIT_ON_ALLOC_DEFAULT_ON"] == "y"
+
+
+def test_wrong_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no configuration is refused in a line that says what to give."""
+    other = tmp_path / "config"
+    other.write_text("CONFIG_ARM64=y\n", encoding="utf-8")
+    for path in (tmp_path / "none", other):
+        assert deb.main(["--config", str(path)]) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "give one with --config" in error
+
+
+@pytest.mark.soak
+def test_packages_boot(tmp_path: Path) -> None:
+    """The package of the guest's own configuration holds a kernel that boots, with the features in it."""
+    made = deb.make(paths.BUILD / "quire" / "config", headers=False)
+    assert len(made) == 1 and made[0].name.startswith("linux-image-")
+    subprocess.run(["dpkg-deb", "-x", str(made[0]), str(tmp_path)], check=True)
+    image, = (tmp_path / "boot").glob("vmlinuz-*-quire")
+    target = paths.BUILD / deb.VARIANT / "bzImage"
+    shutil.copy(image, target)
+    result = boot.run("uname -r; cat /sys/kernel/mm/quire/*/state", deb.VARIANT, append="quire=on")
+    assert result.status == 0 and not result.splats, result.output
+    assert result.output.splitlines() == [image.name.removeprefix("vmlinuz-")] + 5 * ["on"]
