@@ -9,6 +9,7 @@ answers for every clone of this repository.
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
 # On top of a distribution's configuration: guest.deb.
 PACKAGED = {"deb": ("deb",)}
 ESTIMATED_OBJECTS = 1600
+TOOLS = ("make", "gcc", "ld", "flex", "bison", "bc", "patch", "tar")
 ROOM_PER_VARIANT = 300 << 20
 ROOM_FOR_SOURCES = 2200 << 20
 REPRODUCIBLE = {
@@ -246,8 +248,16 @@ def check_space(variants: list[str], free: int) -> None:
                          "make room, or `make clean` and build again")
 
 
+def check_tools() -> None:
+    """Raise BuildError if the host lacks a program that a build runs."""
+    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    if missing:
+        raise BuildError(f"this host has no {', '.join(missing)}: make packages (or python3 -m guest.packages)")
+
+
 def build_all(variants: list[str]) -> None:
     """Update the tree and build the variants, one after the other."""
+    check_tools()
     with paths.build_lock():
         check_space(variants, shutil.disk_usage(paths.BUILD).free)
         tree.make_base()
@@ -266,7 +276,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         build_all(args.variants)
     except (BuildError, tree.TreeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        full = getattr(error, "errno", 0) == errno.ENOSPC or "No space left on device" in str(error)
+        advice = ": make room and build again, it goes on where it ended" if full else ""
+        print(f"error: {error}{advice}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
