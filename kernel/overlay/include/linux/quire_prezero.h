@@ -63,6 +63,7 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
 bool __quire_prezero_has_huge(struct zone *zone);
 bool __quire_prezero_has(struct zone *zone);
 bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
+bool __quire_prezero_spares(struct zone *zone);
 bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
 
@@ -212,6 +213,41 @@ static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned i
 }
 
 /**
+ * quire_prezero_spares - may a zeroed huge block be split before its time
+ * @zone: which
+ * @mt: the list
+ *
+ * Under zone->lock. Only movable memory may: what is split early elsewhere makes
+ * unmovable memory take over another movable block earlier.
+ */
+static inline bool quire_prezero_spares(struct zone *zone, int mt)
+{
+	return mt == MIGRATE_MOVABLE && __quire_prezero_spares(zone);
+}
+
+/**
+ * quire_prezero_to_pcp - what was taken for a pcp list, as entries of it
+ * @page: a free block that is on no list, marked or not
+ * @part: its order
+ * @order: of the entries
+ * @list: where they are appended
+ *
+ * Under the pcp lock.
+ */
+static inline void quire_prezero_to_pcp(struct page *page, unsigned int part,
+					unsigned int order, struct list_head *list)
+{
+	struct page *end = page + (1UL << part);
+	bool zeroed = PageZeroed(page);
+
+	for (; page < end; page += 1UL << order) {
+		if (zeroed)
+			__SetPageZeroed(page);
+		list_add_tail(&page->pcp_list, list);
+	}
+}
+
+/**
  * quire_prezero_isolates - do isolated blocks come back as they are
  * @zone: which
  *
@@ -356,6 +392,16 @@ static inline bool quire_prezero_has(struct zone *zone)
 static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
 {
 	return NULL;
+}
+
+static inline bool quire_prezero_spares(struct zone *zone, int mt)
+{
+	return false;
+}
+
+static inline void quire_prezero_to_pcp(struct page *page, unsigned int part,
+					unsigned int order, struct list_head *list)
+{
 }
 
 static inline bool quire_prezero_isolates(struct zone *zone)

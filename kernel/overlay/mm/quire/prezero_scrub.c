@@ -238,6 +238,12 @@ static bool zone_active(struct zone *zone, bool active)
 			      READ_ONCE(scrub_stop));
 }
 
+/* What is above scrub_start kscrubd would not make anew; it may go for small things. */
+bool __quire_prezero_spares(struct zone *zone)
+{
+	return !zone_active(zone, false);
+}
+
 /* Are there more runnable tasks than scrub_load per CPU, this one counted? */
 static bool machine_busy(void)
 {

@@ -128,6 +128,53 @@ TEST_F_TIMEOUT(prezero, base_pages_come_from_split_blocks, 600)
 	munmap(start, size);
 }
 
+/* Leaves @pages dirty pages free between others, of the mapping that it returns. */
+static char *leave_holes(size_t pages)
+{
+	char *start = map(2 * pages * PAGE, MADV_NOHUGEPAGE);
+	size_t i;
+
+	if (!start)
+		return NULL;
+	memset(start, 0xa5, 2 * pages * PAGE);
+	for (i = 0; i < pages; i++)
+		madvise(start + 2 * i * PAGE, PAGE, MADV_DONTNEED);
+	return start;
+}
+
+/* Of faults on base pages; returns how many hit. */
+static unsigned long hits_of(size_t pages)
+{
+	unsigned long hits = stat_of("hit_order0");
+	char *start = map(pages * PAGE, MADV_NOHUGEPAGE);
+
+	if (!start || !all_zero(start, pages * PAGE))
+		return 0;
+	hits = stat_of("hit_order0") - hits;
+	munmap(start, pages * PAGE);
+	return hits;
+}
+
+/*
+ * Small dirty blocks are left alone while the pool has more than scrub_start, and
+ * are used before a zeroed huge block is split when it has not. Then there are
+ * still the zeroed pages that the CPUs' lists had, some thousands.
+ */
+TEST_F_TIMEOUT(prezero, a_full_pool_spares_huge_blocks, 600)
+{
+	const size_t holes = 64 * MB / PAGE, some = holes / 2, most = holes * 3 / 4;
+	char *start = leave_holes(holes);
+
+	ASSERT_NE(NULL, start);
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "300"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_GT(hits_of(some), some / 2);
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "1000"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_LT(hits_of(most), most * 3 / 4);
+	munmap(start, 2 * holes * PAGE);
+}
+
 /* Memory that was dirtied again and again is zero whenever it is fresh. */
 TEST_F_TIMEOUT(prezero, rounds_of_dirtying, 600)
 {
