@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import hibernation
 import ktap
-from guest import boot
+from guest import boot, splat
 
 FOLDER = "/sys/kernel/mm/quire/prezero"
 
@@ -25,6 +27,20 @@ def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
     """
     zone = "" if kernel == "debug" else " movablecore=1G"
     selftest("prezero_basic", append=f"quire=prezero{zone}", cpus=2, timeout=1200)
+
+
+@pytest.mark.parametrize("boots", [("test_resume",), ("shutdown", "shutdown")])
+def test_hibernation(kernel: str, selftest_programs: Path, tmp_path: Path, boots: tuple[str, ...]) -> None:
+    """No mark outlives hibernation, whether the image is restored in the same boot or by another kernel."""
+    programs = [selftest_programs / "prezero_basic"]
+    for how in boots:
+        said, console = hibernation.start(tmp_path, kernel, how, programs, 1200)
+    lines = [line.strip() for line in said.splitlines()]
+    assert not splat.find(console), console
+    assert {"hibernated: 0", "after: 0", "data: same", "marked_pages 0 dirty_blocks 0 miscounted_pages 0", "again: 1",
+            "state: on"} <= set(lines), f"{said}\n{console}"
+    report = ktap.parse("\n".join(line for line in lines if re.match(r"1\.\.|(not )?ok ", line)))
+    assert report.passed and not report.failed and not report.problems, said
 
 
 def test_arithmetic(selftest_programs: Path) -> None:
