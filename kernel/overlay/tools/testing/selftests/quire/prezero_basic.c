@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <glob.h>
 #include <pthread.h>
 #include <stdint.h>
 
@@ -535,6 +536,56 @@ TEST_F_TIMEOUT(prezero, memory_hotplug, 600)
 	EXPECT_EQ(0UL, find_marked(first, first + block));
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+/* A contiguous area is taken and given back beside a full pool. */
+TEST_F_TIMEOUT(prezero, contiguous_area, 600)
+{
+	static const char take[] = "/sys/kernel/debug/cma/reserved/alloc";
+	static const char give[] = "/sys/kernel/debug/cma/reserved/free";
+	unsigned int taken = 0, i;
+
+	if (access(take, W_OK))
+		SKIP(return, "no contiguous area (cma=)");
+	ASSERT_TRUE(fresh_is_zero(128 * MB, MADV_NOHUGEPAGE));
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	while (taken < 8 && !put(take, "1024"))
+		taken++;
+	EXPECT_GT(taken, 0U);
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	for (i = 0; i < taken; i++)
+		EXPECT_EQ(0, put(give, "1024"));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_NOHUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(128 * MB, MADV_HUGEPAGE));
+}
+
+/*
+ * Memory that is reported to a hypervisor, which may take it away, loses its mark.
+ * What has been reported before is not zeroed, so the memory is used first. The
+ * CPUs' lists lose some when they are drained, but not as many.
+ */
+TEST_F_TIMEOUT(prezero, page_reporting, 600)
+{
+	unsigned long lost;
+	glob_t found;
+
+	if (glob("/sys/bus/virtio/drivers/virtio_balloon/virtio*", 0, NULL, &found))
+		SKIP(return, "no balloon");
+	globfree(&found);
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "300"));
+	do {
+		ASSERT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
+		lost = stat_of("lost_pages");
+		ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	} while (stat_of("zeroed_pages") < 64 * MB / PAGE);
+	while (stat_of("lost_pages") < lost + 32 * MB / PAGE)
+		usleep(100000);
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
+	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
+	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_NOHUGEPAGE));
+	EXPECT_EQ(0UL, checked("dirty_blocks"));
 }
 
 static bool trace_has(const char *word)
