@@ -16,6 +16,7 @@ import ktap
 from guest import boot, splat
 
 FOLDER = "/sys/kernel/mm/quire/prezero"
+WORKLOADS = Path(__file__).parent / "workloads"
 
 
 @pytest.mark.debug
@@ -92,6 +93,15 @@ def test_refused_where_free_memory_is_not_plain(guest: Callable[..., boot.Result
     lines = result.output.splitlines()
     assert lines[:3] == ["0", "off", "0"], result.output
     assert "not supported" in lines[3] and lines[4:] == ["off"], result.output
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_verify_long(guest: Callable[..., boot.Result], minutes: int) -> None:
+    """Verify mode finds nothing under stress-ng's memory stressors and a storm of swapping."""
+    result = guest([str(WORKLOADS / "verify.sh"), str(minutes * 60)], append="quire=prezero", memory="1G",
+                   timeout=minutes * 60 + 1800)
+    assert result.status == 0, result.output
 
 
 @pytest.mark.soak
