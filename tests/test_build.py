@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Builds that are interrupted, hosts that lack something, and guests that die: no kernel is built or booted here."""
+"""Builds that are interrupted, hosts that lack something, and guests that die; all but the soak test with fakes."""
 
 from __future__ import annotations
 
@@ -93,6 +93,22 @@ def test_interrupted_build_resumes(tmp_path: Path, how: signal.Signals) -> None:
     assert len(shop.objects()) == 20 and "vanilla: 15 objects compiled" in said
     assert (shop.build / "vanilla/bzImage").read_text(encoding="utf-8").split() == [p.read_text().strip()
                                                                                    for p in shop.objects()]
+
+
+@pytest.mark.soak
+def test_interrupted_kernel_boots() -> None:
+    """A real build that is killed while it compiles is ended by the next, and the kernel boots."""
+    folder = build.objects_of("quire") / "mm"
+    for path in folder.glob("*.o"):
+        path.unlink()
+    command = [sys.executable, "-m", "guest.build", "quire"]
+    with subprocess.Popen(command, cwd=paths.REPO, start_new_session=True) as first:
+        while not list(folder.glob("*.o")) and first.poll() is None:
+            time.sleep(0.01)
+        os.killpg(first.pid, signal.SIGKILL)
+    assert first.returncode == -signal.SIGKILL
+    subprocess.run(command, cwd=paths.REPO, check=True)
+    assert boot.run("true").ok
 
 
 def test_interrupted_configuration_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
