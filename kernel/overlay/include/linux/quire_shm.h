@@ -28,7 +28,7 @@ void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end);
 void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 			   unsigned long end);
-void __quire_shm_leave_mm(struct mm_struct *mm);
+void quire_shm_leave_mm(struct mm_struct *mm);
 pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr);
 struct mm_struct *__quire_shm_charged(pmd_t *pmd);
 atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap);
@@ -153,7 +153,7 @@ static inline struct mm_struct *quire_fault_mm(struct mm_struct *mm, pmd_t *pmd)
 static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 					 unsigned long start, unsigned long end)
 {
-	if (quire_pt_used())
+	if (vma->vm_flags & VM_SHARED)
 		__quire_shm_leave_range(vma, start, end);
 }
 
@@ -163,13 +163,6 @@ static inline void quire_shm_leave_now(struct vm_area_struct *vma,
 {
 	if (quire_pt_used())
 		__quire_shm_leave_now(vma, start, end);
-}
-
-/* As quire_shm_leave_range(), everywhere. */
-static inline void quire_shm_leave_mm(struct mm_struct *mm)
-{
-	if (quire_pt_used())
-		__quire_shm_leave_mm(mm);
 }
 
 /* Is a mapping without an address to be congruent with those of others? */

@@ -424,6 +424,12 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
 			ret = -ENOMEM;
 			break;
 		}
+		/*
+		 * Walks that began before tables were ever shared have not
+		 * announced themselves, and may sleep. They hold this lock.
+		 */
+		i_mmap_lock_write(key->mapping);
+		i_mmap_unlock_write(key->mapping);
 		ret = publish(vmf, &new);
 		if (ret != -EEXIST)
 			break;
@@ -736,8 +742,6 @@ static const struct mm_walk_ops leave_locked_ops = {
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end)
 {
-	if (!(vma->vm_flags & VM_SHARED))
-		return;
 	/* Before the test: a fault may be about to share for the first time. */
 	vma_start_write(vma);
 	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
@@ -760,13 +764,19 @@ void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 }
 
 /**
- * __quire_shm_leave_mm - leave all tables of a process
+ * quire_shm_leave_mm - leave all tables of a process
  * @mm: mmap_lock is held for writing
  */
-void __quire_shm_leave_mm(struct mm_struct *mm)
+void quire_shm_leave_mm(struct mm_struct *mm)
 {
-	/* Locks all VMAs, also where nothing is shared yet: a fault may be about to. */
-	walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_locked_ops, NULL);
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	/* Before the test, as above; and the caller may sleep before it is done. */
+	for_each_vma(vmi, vma)
+		vma_start_write(vma);
+	if (test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_locked_ops, NULL);
 }
 
 /**
@@ -814,8 +824,8 @@ const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned lon
 }
 
 /*
- * Walkers without the lock, from before the first table is shared, must be gone,
- * and so must be walks over a file's VMAs that did not announce themselves.
+ * Walkers without the lock, from before the first table is shared, must be gone.
+ * They do not sleep. Walks over a file's VMAs may; join_or_publish() waits for those.
  */
 static int shm_start(void)
 {
