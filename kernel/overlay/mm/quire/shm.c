@@ -711,8 +711,10 @@ static int leave_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 		       struct mm_walk *walk)
 {
 	walk->action = ACTION_CONTINUE;
-	if (pmd_pt_file(pmdp_get_lockless(pmd)))
+	if (pmd_pt_file(pmdp_get_lockless(pmd))) {
 		quire_shm_leave(walk->vma, pmd, addr & PMD_MASK);
+		cond_resched();
+	}
 	return 0;
 }
 
