@@ -8,6 +8,7 @@
 #include <linux/fs.h>
 #include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -19,7 +20,6 @@
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
 #define KNOB FOLDER "background_tables_per_s"
-#define DAMON "/sys/kernel/mm/damon/admin/kdamonds/"
 #define FAULTS "/sys/kernel/debug/"
 
 static void survive(int sig)
@@ -86,6 +86,7 @@ FIXTURE_SETUP(fork_life)
 FIXTURE_TEARDOWN(fork_life)
 {
 	write_word(KNOB, "0");
+	write_word(NUMA, "0");
 	EXPECT_EQ(0, stop_helper(&self->child));
 	EXPECT_TRUE(tables_consistent());
 }
@@ -251,6 +252,69 @@ TEST_SLOW(fork_life, mmu_notifier)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
+/* Likewise where the owner of tables that others use registers one. */
+TEST_SLOW(fork_life, mmu_notifier_of_owner)
+{
+	long refused = fork_stat("refused_notifier");
+	struct helper other;
+	int fd = serve('n', self->area);
+
+	if (fd < 0)
+		SKIP(return, "no MMU notifiers");
+	EXPECT_EQ(0, shared_tables(getpid()));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_TRUE(tables_consistent());
+	fill(self->area, PAGES, 5);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	ASSERT_EQ(0, start_helper(&other, serve, self->area));
+	EXPECT_LE(refused + TABLES, fork_stat("refused_notifier"));
+	EXPECT_EQ(0, ask(&other, 's'));
+	EXPECT_EQ(0, ask(&other, 'W'));
+	close(fd);
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+	/* The helper holds a copy of the pipe's end. */
+	EXPECT_EQ(1, write(other.to, "q", 1));
+	EXPECT_EQ(0, stop_helper(&other));
+}
+
+static void *idle(void *arg)
+{
+	pause();
+	return NULL;
+}
+
+/* NUMA hints pass shared tables by, and hints from before are shared. */
+TEST_SLOW(fork_life, numa_hints)
+{
+	struct helper other;
+	pthread_t thread;
+	long hints;
+
+	if (!numa_start())
+		SKIP(return, "no NUMA balancing");
+	/* The pages of one thread are only looked at when they are on another node. */
+	ASSERT_EQ(0, pthread_create(&thread, NULL, idle, NULL));
+	EXPECT_TRUE(spin_until(numa_scans_of, NULL, numa_scans() + 3, self->area, PAGES));
+	EXPECT_LE(TABLES, shared_tables(getpid()));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	fill(self->area, PAGES, 5);
+	hints = vm_event("numa_pte_updates");
+	EXPECT_TRUE(spin_until(vm_event, "numa_pte_updates", hints + (long)(PAGES / 2), NULL, 0));
+	ASSERT_EQ(0, start_helper(&other, serve, self->area));
+	EXPECT_LE(TABLES, ask(&other, 's'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&other, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+	write_word(NUMA, "0");
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	fill(self->area, PAGES, 7);
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(1, write(other.to, "q", 1));
+	EXPECT_EQ(0, stop_helper(&other));
+}
+
 /* A profiler asks for the page size at each fault, with interrupts off. */
 TEST_SLOW(fork_life, perf_samples)
 {
@@ -282,19 +346,12 @@ static long walked(void *arg)
 TEST_SLOW(fork_life, damon)
 {
 	long walks = fork_stat("unshared_walk");
-	char pid[16];
 
-	if (write_word(DAMON "nr_kdamonds", "1"))
+	if (access(DAMON, F_OK))
 		SKIP(return, "no DAMON");
-	snprintf(pid, sizeof(pid), "%d", self->child.pid);
-	ASSERT_EQ(0, write_word(DAMON "0/contexts/nr_contexts", "1"));
-	ASSERT_EQ(0, write_word(DAMON "0/contexts/0/operations", "vaddr"));
-	ASSERT_EQ(0, write_word(DAMON "0/contexts/0/targets/nr_targets", "1"));
-	ASSERT_EQ(0, write_word(DAMON "0/contexts/0/targets/0/pid_target", pid));
-	ASSERT_EQ(0, write_word(DAMON "0/state", "on"));
+	ASSERT_TRUE(damon_start(self->child.pid));
 	EXPECT_TRUE(wait_for(walked, &walks, 1));
-	ASSERT_EQ(0, write_word(DAMON "0/state", "off"));
-	ASSERT_EQ(0, write_word(DAMON "nr_kdamonds", "0"));
+	ASSERT_EQ(0, damon_stop());
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }

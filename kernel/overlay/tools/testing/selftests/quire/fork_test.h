@@ -97,6 +97,89 @@ static inline long shared_tables(pid_t pid)
 	return proc_sum(pid, "quire", "fork_shared_tables");
 }
 
+#define NUMA	"/proc/sys/kernel/numa_balancing"
+#define DAMON	"/sys/kernel/mm/damon/admin/kdamonds/"
+
+/* How often NUMA balancing has been through this process's memory. */
+static inline long numa_scans(void)
+{
+	long scans = -1;
+	char line[256];
+	FILE *f = fopen("/proc/self/sched", "r");
+
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, "mm->numa_scan_seq", 17) && strchr(line, ':'))
+			scans = strtol(strchr(line, ':') + 1, NULL, 10);
+	fclose(f);
+	return scans;
+}
+
+static inline long vm_event(const char *name)
+{
+	size_t len = strlen(name);
+	long value = -1;
+	char line[256];
+	FILE *f = fopen("/proc/vmstat", "r");
+
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, len) && line[len] == ' ')
+			value = strtol(line + len, NULL, 10);
+	fclose(f);
+	return value;
+}
+
+/* Use the CPU, reading or not, until a number is reached; false after minutes. */
+static inline bool spin_until(long (*number)(const char *), const char *name, long want,
+			      const char *area, unsigned long pages)
+{
+	for (int i = 0; i < 100000; i++) {
+		for (unsigned long p = 0; p < pages; p++)
+			(void)*(volatile const char *)(area + p * PAGE);
+		for (volatile int busy = 0; busy < 100000; busy++)
+			;
+		if (number(name) >= want)
+			return true;
+	}
+	return false;
+}
+
+static inline long numa_scans_of(const char *unused)
+{
+	return numa_scans();
+}
+
+/* NUMA hints as fast as they can be had; false if this kernel has none. */
+static inline bool numa_start(void)
+{
+	write_word("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "1");
+	write_word("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "1");
+	return !write_word(NUMA, "1") && numa_scans() >= 0;
+}
+
+/* Have DAMON watch a process; false if this kernel has none. */
+static inline bool damon_start(pid_t pid)
+{
+	char word[16];
+
+	if (write_word(DAMON "nr_kdamonds", "1"))
+		return false;
+	snprintf(word, sizeof(word), "%d", pid);
+	return !write_word(DAMON "0/contexts/nr_contexts", "1") &&
+	       !write_word(DAMON "0/contexts/0/operations", "vaddr") &&
+	       !write_word(DAMON "0/contexts/0/targets/nr_targets", "1") &&
+	       !write_word(DAMON "0/contexts/0/targets/0/pid_target", word) &&
+	       !write_word(DAMON "0/state", "on");
+}
+
+static inline int damon_stop(void)
+{
+	return write_word(DAMON "0/state", "off") ?: write_word(DAMON "nr_kdamonds", "0");
+}
+
 /* Whole tables at an aligned address, with nothing mapped right beside them. */
 static inline char *map_tables(unsigned long tables)
 {

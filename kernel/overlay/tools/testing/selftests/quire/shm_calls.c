@@ -248,6 +248,59 @@ TEST_SLOW(calls, soft_dirty)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
 }
 
+/* Who has an MMU notifier does not share; the others go on as they were. */
+TEST_SLOW(calls, mmu_notifier)
+{
+	int fd = open("/sys/kernel/debug/quire/mmu_notifier", O_RDONLY);
+
+	if (fd < 0)
+		SKIP(return, "no MMU notifiers");
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
+	EXPECT_TRUE(tables_consistent());
+	/* Gone from both kinds of tables. */
+	ASSERT_EQ(0, ftruncate(self->side.fd, 2 * TABLE));
+	EXPECT_EQ(SIGBUS, touch_signal(self->area + 2 * TABLE, false));
+	EXPECT_EQ(SIGBUS, ask(&self->child, 'b'));
+	close(fd);
+}
+
+static long left(const char *name)
+{
+	return shm_number("stats/tables_left");
+}
+
+/* DAMON's look makes a process leave, and no more than that. */
+TEST_SLOW(calls, damon)
+{
+	long before = left(NULL);
+
+	if (access(DAMON, F_OK))
+		SKIP(return, "no DAMON");
+	ASSERT_TRUE(damon_start(getpid()));
+	EXPECT_TRUE(spin_until(left, NULL, before + 1, self->area, PAGES));
+	ASSERT_EQ(0, damon_stop());
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
+}
+
+/* NUMA hints pass shared tables by. */
+TEST_SLOW(calls, numa_hints)
+{
+	if (!numa_start())
+		SKIP(return, "no NUMA balancing");
+	EXPECT_TRUE(spin_until(numa_scans_of, NULL, numa_scans() + 3, self->area, PAGES));
+	write_word(NUMA, "0");
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
 /* get_user_pages(): another process's memory, and the fast kind by pipes. */
 TEST_SLOW(calls, references)
 {
