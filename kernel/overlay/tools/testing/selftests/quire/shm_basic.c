@@ -297,6 +297,28 @@ TEST_SLOW(who, private_does_not)
 	munmap(area, LEN);
 }
 
+/* Addresses agree with offsets whatever is said of huge pages. */
+TEST_SLOW(who, placed)
+{
+	static const char * const words[] = { "never", "deny" };
+	char *odd, *area;
+	unsigned int i;
+
+	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (write_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", words[i]))
+			SKIP(return, "no huge pages");
+		/* Too large for the gap that alignment left above the first mapping. */
+		odd = mmap(NULL, TABLE + 3 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		area = map_file(self->s.fd, TABLES, PROT_READ | PROT_WRITE);
+		EXPECT_EQ(0, (unsigned long)area % TABLE);
+		EXPECT_EQ(0, wrong(area, PAGES, 7));
+		EXPECT_EQ(2 * TABLES, file_tables(getpid()));
+		munmap(area, LEN);
+		munmap(odd, TABLE + 3 * PAGE);
+	}
+	write_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "never");
+}
+
 TEST_SLOW(who, drain)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->s));
