@@ -23,10 +23,7 @@ FIXTURE_SETUP(text)
 {
 	if (access(FEATURE "enabled", W_OK))
 		SKIP(return, "the kernel has no text feature");
-	/* Off and on again, so that nothing of an earlier case is queued. */
-	ASSERT_EQ(0, set("enabled", "0"));
-	ASSERT_EQ(0, defaults());
-	ASSERT_EQ(0, make_program(PROGRAM, &three_blocks));
+	ASSERT_EQ(0, fresh_program(PROGRAM));
 }
 
 FIXTURE_TEARDOWN(text)
@@ -448,13 +445,5 @@ TEST_F_TIMEOUT(text, wrong_values_change_nothing, 600)
 
 int main(int argc, char **argv)
 {
-	int ret;
-
-	if (!access(FEATURE "enabled", W_OK) && make_fs(IMAGE, FOLDER, 64)) {
-		printf("1..0 # SKIP cannot mount ext4 on a loop device\n");
-		return KSFT_SKIP;
-	}
-	ret = test_harness_run(argc, argv);
-	remove_fs(IMAGE, FOLDER);
-	return ret;
+	return test_on_ext4(argc, argv, IMAGE, FOLDER);
 }

@@ -25,9 +25,7 @@ FIXTURE_SETUP(files)
 {
 	if (access(FEATURE "enabled", W_OK))
 		SKIP(return, "the kernel has no text feature");
-	ASSERT_EQ(0, set("enabled", "0"));
-	ASSERT_EQ(0, defaults());
-	ASSERT_EQ(0, make_program(PROGRAM, &three_blocks));
+	ASSERT_EQ(0, fresh_program(PROGRAM));
 }
 
 FIXTURE_TEARDOWN(files)
@@ -386,17 +384,6 @@ TEST_F_TIMEOUT(files, memcg_at_its_limit, 600)
 	EXPECT_EQ(0, rmdir(CGROUP));
 }
 
-#define INJECT "/sys/kernel/debug/fail_page_alloc/"
-
-/* No page of a block's order can be had, as with memory in pieces. */
-static int fail_huge_pages(const char *probability)
-{
-	return write_file(INJECT "ignore-gfp-wait", "N") |
-		write_file(INJECT "ignore-gfp-highmem", "N") |
-		write_file(INJECT "min-order", "9") | write_file(INJECT "times", "-1") |
-		write_file(INJECT "verbose", "0") | write_file(INJECT "probability", probability);
-}
-
 TEST_F_TIMEOUT(files, no_huge_page_to_be_had, 600)
 {
 	long nomem = stat_of("fallback_nomem"), backoff = stat_of("skipped_backoff");
@@ -583,13 +570,5 @@ TEST_F_TIMEOUT(files, switching_does_not_hold_up_umount, 600)
 
 int main(int argc, char **argv)
 {
-	int ret;
-
-	if (!access(FEATURE "enabled", W_OK) && make_fs(IMAGE, FOLDER, 64)) {
-		printf("1..0 # SKIP cannot mount ext4 on a loop device\n");
-		return KSFT_SKIP;
-	}
-	ret = test_harness_run(argc, argv);
-	remove_fs(IMAGE, FOLDER);
-	return ret;
+	return test_on_ext4(argc, argv, IMAGE, FOLDER);
 }

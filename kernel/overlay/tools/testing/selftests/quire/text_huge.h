@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The program that most tests of the text feature run, and its file as a library. */
+/*
+ * The program that most tests of the text feature run, its file as a library, and
+ * what the tests begin with. After harness.h.
+ */
 #ifndef TEXT_HUGE_H
 #define TEXT_HUGE_H
 
@@ -70,6 +73,37 @@ static inline int write_file(const char *path, const char *text)
 		return -1;
 	ret = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -1;
 	close(fd);
+	return ret;
+}
+
+/* What each case begins with: nothing of an earlier one is queued. */
+static inline int fresh_program(const char *path)
+{
+	return set("enabled", "0") || defaults() || make_program(path, &three_blocks);
+}
+
+#define INJECT "/sys/kernel/debug/fail_page_alloc/"
+
+/* No page of a block's order can be had, as with memory in pieces; "0": again it can. */
+static inline int fail_huge_pages(const char *probability)
+{
+	return write_file(INJECT "ignore-gfp-wait", "N") |
+		write_file(INJECT "ignore-gfp-highmem", "N") |
+		write_file(INJECT "min-order", "9") | write_file(INJECT "times", "-1") |
+		write_file(INJECT "verbose", "0") | write_file(INJECT "probability", probability);
+}
+
+/* Run the cases with an ext4 of their own. Returns the program's exit status. */
+static inline int test_on_ext4(int argc, char **argv, const char *image, const char *folder)
+{
+	int ret;
+
+	if (!access(FEATURE "enabled", W_OK) && make_fs(image, folder, 64)) {
+		printf("1..0 # SKIP cannot mount ext4 on a loop device\n");
+		return KSFT_SKIP;
+	}
+	ret = test_harness_run(argc, argv);
+	remove_fs(image, folder);
 	return ret;
 }
 
