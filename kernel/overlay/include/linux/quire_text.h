@@ -62,6 +62,9 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 	return filemap_invalidate_trylock_shared(mapping);
 }
 
+/* mm/quire/text_fault.c */
+unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
+
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
 void __quire_text_drop(struct address_space *mapping);
@@ -86,6 +89,22 @@ static inline void quire_text_mapped(struct vm_area_struct *vma)
 	if (static_branch_unlikely(&quire_text_key) && vma->vm_file &&
 	    (vma->vm_flags & (VM_EXEC | VM_WRITE)) == VM_EXEC)
 		__quire_text_mapped(vma);
+}
+
+/**
+ * quire_text_fault_around - how many pages a fault may map
+ * @vmf: a read fault of an area with ->map_pages, under its lock
+ * @nr_pages: as Linux would, a power of two
+ *
+ * Returns a power of two, PTRS_PER_PTE at most.
+ */
+static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
+						    unsigned long nr_pages)
+{
+	if (static_branch_unlikely(&quire_text_key) && vmf->vma->vm_file &&
+	    (vmf->vma->vm_flags & (VM_EXEC | VM_WRITE | VM_RAND_READ)) == VM_EXEC)
+		return __quire_text_fault_around(vmf, nr_pages);
+	return nr_pages;
 }
 
 /**
@@ -209,6 +228,12 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 
 static inline void quire_text_mapped(struct vm_area_struct *vma)
 {
+}
+
+static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
+						    unsigned long nr_pages)
+{
+	return nr_pages;
 }
 
 static inline bool quire_text_drop(struct address_space *mapping)

@@ -142,6 +142,7 @@ static const char * const text_counter_names[] = {
 	[TEXT_PLACE_SMALL] = "place_small",
 	[TEXT_PLACE_ALIGN] = "place_align",
 	[TEXT_PLACE_MAP_SMALL] = "place_map_small",
+	[TEXT_WIDE_FAULTS] = "wide_faults",
 	[TEXT_NR_COUNTERS] = NULL
 };
 
@@ -288,11 +289,10 @@ static bool text_file_eligible(struct vm_area_struct *vma)
 void __quire_text_mapped(struct vm_area_struct *vma)
 {
 	struct file *file = vma->vm_file;
-	pgoff_t start = round_up(vma->vm_pgoff, HPAGE_PMD_NR);
-	pgoff_t end = round_down(vma->vm_pgoff + vma_pages(vma), HPAGE_PMD_NR);
 	enum text_counter why;
+	pgoff_t start, end;
 
-	if (start >= end)
+	if (!text_blocks(vma, &start, &end))
 		why = TEXT_SKIPPED_SMALL;
 	else if (!IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR))
 		why = TEXT_SKIPPED_UNALIGNED;
@@ -806,6 +806,7 @@ static int text_drain(void)
 }
 
 QUIRE_UINT_KNOB(placement, quire_text_placement, 0, 1);
+QUIRE_UINT_KNOB(fault_around_kb, quire_text_fault_around_kb, 64, PMD_SIZE >> 10);
 QUIRE_UINT_KNOB(delay_ms, text_delay_ms, 0, 60000);
 QUIRE_UINT_KNOB(min_resident_pages, text_min_resident, 1, HPAGE_PMD_NR);
 QUIRE_UINT_KNOB(max_permil, text_max_permil, 0, 1000);
@@ -814,6 +815,7 @@ QUIRE_UINT_KNOB(blocks_per_second, text_blocks_per_s, 1, 100000);
 
 static const struct attribute * const text_knobs[] = {
 	&placement_knob.attr.attr,
+	&fault_around_kb_knob.attr.attr,
 	&delay_ms_knob.attr.attr,
 	&min_resident_pages_knob.attr.attr,
 	&max_permil_knob.attr.attr,

@@ -3,6 +3,7 @@
 #ifndef _MM_QUIRE_TEXT_H
 #define _MM_QUIRE_TEXT_H
 
+#include <linux/mm.h>
 #include <linux/percpu.h>
 
 /* In the order of text_counter_names. */
@@ -34,6 +35,7 @@ enum text_counter {
 	TEXT_PLACE_SMALL,		/* program without a whole block of text */
 	TEXT_PLACE_ALIGN,		/* the program's own alignment forbids it */
 	TEXT_PLACE_MAP_SMALL,		/* mapping without a whole block */
+	TEXT_WIDE_FAULTS,		/* mapped more than Linux would */
 	TEXT_NR_COUNTERS,
 };
 
@@ -45,6 +47,16 @@ static inline void text_count(enum text_counter which, unsigned long nr)
 }
 
 extern unsigned int quire_text_placement;
+
+extern unsigned int quire_text_fault_around_kb;
+
+/* The whole blocks of the file in an area: from @start to before @end, if any. */
+static inline bool text_blocks(struct vm_area_struct *vma, pgoff_t *start, pgoff_t *end)
+{
+	*start = round_up(vma->vm_pgoff, HPAGE_PMD_NR);
+	*end = round_down(vma->vm_pgoff + vma_pages(vma), HPAGE_PMD_NR);
+	return *start < *end;
+}
 
 /* text_place.c; for its unit tests, too */
 bool text_holds_block(loff_t offset, unsigned long len);
