@@ -62,8 +62,13 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 	return filemap_invalidate_trylock_shared(mapping);
 }
 
+/* mm/readahead.c */
+int quire_text_read_block(struct readahead_control *ractl);
+
 /* mm/quire/text_fault.c */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
+bool __quire_text_reads(struct vm_area_struct *vma);
+void __quire_text_read(struct vm_fault *vmf, struct file **fpin);
 
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
@@ -105,6 +110,35 @@ static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
 	    (vmf->vma->vm_flags & (VM_EXEC | VM_WRITE | VM_RAND_READ)) == VM_EXEC)
 		return __quire_text_fault_around(vmf, nr_pages);
 	return nr_pages;
+}
+
+/**
+ * quire_text_reads - is an area's text read block by block
+ * @vma: of a file, under its lock
+ *
+ * Linux must then not read ahead of time what follows a page.
+ */
+static inline bool quire_text_reads(struct vm_area_struct *vma)
+{
+	return static_branch_unlikely(&quire_text_key) &&
+		(vma->vm_flags & (VM_EXEC | VM_WRITE | VM_RAND_READ | VM_SEQ_READ)) == VM_EXEC &&
+		__quire_text_reads(vma);
+}
+
+/**
+ * quire_text_read - read the text around a page that is not in the page cache
+ * @vmf: the fault
+ * @fpin: gets the file, referenced, where the area's lock was dropped
+ *
+ * May sleep. Returns true where the reading has been begun, false (and the lock
+ * is as it was) where Linux is to do it.
+ */
+static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
+{
+	if (!quire_text_reads(vmf->vma))
+		return false;
+	__quire_text_read(vmf, fpin);
+	return true;
 }
 
 /**
@@ -234,6 +268,16 @@ static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
 						    unsigned long nr_pages)
 {
 	return nr_pages;
+}
+
+static inline bool quire_text_reads(struct vm_area_struct *vma)
+{
+	return false;
+}
+
+static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
+{
+	return false;
 }
 
 static inline bool quire_text_drop(struct address_space *mapping)

@@ -142,6 +142,10 @@ static const char * const text_counter_names[] = {
 	[TEXT_PLACE_SMALL] = "place_small",
 	[TEXT_PLACE_ALIGN] = "place_align",
 	[TEXT_PLACE_MAP_SMALL] = "place_map_small",
+	[TEXT_READ_BLOCKS] = "readahead_blocks",
+	[TEXT_READ_PARTIAL] = "readahead_partial",
+	[TEXT_READ_NOMEM] = "readahead_nomem",
+	[TEXT_READ_SHARE] = "readahead_share",
 	[TEXT_WIDE_FAULTS] = "wide_faults",
 	[TEXT_NR_COUNTERS] = NULL
 };
@@ -249,7 +253,7 @@ static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_
 }
 
 /* Is the block that starts at @index one huge entry of the page cache? */
-static bool text_block_huge(struct address_space *mapping, pgoff_t index)
+bool text_block_huge(struct address_space *mapping, pgoff_t index)
 {
 	XA_STATE(xas, &mapping->i_pages, index);
 	bool huge = false;
@@ -294,7 +298,7 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 
 	if (!text_blocks(vma, &start, &end))
 		why = TEXT_SKIPPED_SMALL;
-	else if (!IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR))
+	else if (!text_congruent(vma))
 		why = TEXT_SKIPPED_UNALIGNED;
 	else if (!hugepage_global_enabled() || thp_disabled_by_hw() ||
 		 vma_thp_disabled(vma, vma->vm_flags))
@@ -427,8 +431,7 @@ static void text_end(struct text_slot *slot)
 }
 
 /* How many pages of a block are resident; @first gets the first one's index. */
-static unsigned int text_resident(struct address_space *mapping, pgoff_t start,
-				  pgoff_t *first)
+unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first)
 {
 	XA_STATE(xas, &mapping->i_pages, start);
 	unsigned int resident = 0;
@@ -529,7 +532,7 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 	return ret;
 }
 
-static bool text_share_left(void)
+bool text_share_left(void)
 {
 	unsigned long huge = global_node_page_state(NR_FILE_THPS) + HPAGE_PMD_NR;
 
@@ -806,6 +809,7 @@ static int text_drain(void)
 }
 
 QUIRE_UINT_KNOB(placement, quire_text_placement, 0, 1);
+QUIRE_UINT_KNOB(readahead, quire_text_readahead, 0, 1);
 QUIRE_UINT_KNOB(fault_around_kb, quire_text_fault_around_kb, 64, PMD_SIZE >> 10);
 QUIRE_UINT_KNOB(delay_ms, text_delay_ms, 0, 60000);
 QUIRE_UINT_KNOB(min_resident_pages, text_min_resident, 1, HPAGE_PMD_NR);
@@ -815,6 +819,7 @@ QUIRE_UINT_KNOB(blocks_per_second, text_blocks_per_s, 1, 100000);
 
 static const struct attribute * const text_knobs[] = {
 	&placement_knob.attr.attr,
+	&readahead_knob.attr.attr,
 	&fault_around_kb_knob.attr.attr,
 	&delay_ms_knob.attr.attr,
 	&min_resident_pages_knob.attr.attr,

@@ -35,6 +35,10 @@ enum text_counter {
 	TEXT_PLACE_SMALL,		/* program without a whole block of text */
 	TEXT_PLACE_ALIGN,		/* the program's own alignment forbids it */
 	TEXT_PLACE_MAP_SMALL,		/* mapping without a whole block */
+	TEXT_READ_BLOCKS,		/* read as one folio, by a fault */
+	TEXT_READ_PARTIAL,		/* some of the block was resident: base pages, as below */
+	TEXT_READ_NOMEM,
+	TEXT_READ_SHARE,		/* huge file pages have their share of memory */
 	TEXT_WIDE_FAULTS,		/* mapped more than Linux would */
 	TEXT_NR_COUNTERS,
 };
@@ -48,6 +52,7 @@ static inline void text_count(enum text_counter which, unsigned long nr)
 
 extern unsigned int quire_text_placement;
 
+extern unsigned int quire_text_readahead;
 extern unsigned int quire_text_fault_around_kb;
 
 /* The whole blocks of the file in an area: from @start to before @end, if any. */
@@ -57,6 +62,17 @@ static inline bool text_blocks(struct vm_area_struct *vma, pgoff_t *start, pgoff
 	*end = round_down(vma->vm_pgoff + vma_pages(vma), HPAGE_PMD_NR);
 	return *start < *end;
 }
+
+/* Are its addresses where a PMD can map them? */
+static inline bool text_congruent(struct vm_area_struct *vma)
+{
+	return IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR);
+}
+
+/* text.c */
+bool text_block_huge(struct address_space *mapping, pgoff_t index);
+unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
+bool text_share_left(void);
 
 /* text_place.c; for its unit tests, too */
 bool text_holds_block(loff_t offset, unsigned long len);

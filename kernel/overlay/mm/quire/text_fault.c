@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Faults on program text: how much is mapped at once.
+ * Faults on program text: how much is read, and how much is mapped at once.
  *
- * Blocks that are not huge (yet), and the ends of the text, which are no
+ * Reading. Where a filesystem has large folios a whole block of text is read as
+ * one folio of PMD order, so that the first execution maps it by PMD and there is
+ * nothing to collapse. It takes a huge page that is free, or else base pages, as
+ * Linux reads them; but no reading of base pages goes beyond the block it is in,
+ * ahead of time or not, for one page there keeps the next block from being read
+ * whole. The model is what Linux does for VM_HUGEPAGE; the idea to do it for text,
+ * and not to stop for many misses, is in postings of 2026 by Usama Arif.
+ *
+ * Mapping. Blocks that are not huge (yet), and the ends of the text, which are no
  * whole blocks, are mapped 16 pages a fault. The first fault of an area in a page
  * table maps all of the table that is resident instead. Later ones do not: they
  * would look again at what is mapped.
  *
- * Locking: called under the mmap lock or the VMA's. There is nothing to undo.
+ * Locking: called under the mmap lock or the VMA's; __quire_text_read() may drop
+ * it, as all of Linux's reading in faults does. There is nothing to undo but the
+ * huge folios, which stay: they are those of the filesystem.
  */
 #include <linux/fs.h>
 #include <linux/log2.h>
@@ -16,8 +26,10 @@
 #include <linux/quire_text.h>
 #include <linux/shmem_fs.h>
 
+#include "../internal.h"
 #include "text.h"
 
+unsigned int quire_text_readahead = 1;
 unsigned int quire_text_fault_around_kb = PMD_SIZE >> 10;
 
 /* Has no page of the area's part of this page table been mapped? One in @step is looked at. */
@@ -50,4 +62,77 @@ unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned lon
 		return nr_pages;
 	text_count(TEXT_WIDE_FAULTS, 1);
 	return wide;
+}
+
+bool __quire_text_reads(struct vm_area_struct *vma)
+{
+	struct address_space *mapping = vma->vm_file->f_mapping;
+	pgoff_t start, end;
+
+	return READ_ONCE(quire_text_readahead) && text_blocks(vma, &start, &end) &&
+		text_congruent(vma) && S_ISREG(mapping->host->i_mode) &&
+		mapping_large_folio_support(mapping) &&
+		mapping_max_folio_order(mapping) >= HPAGE_PMD_ORDER &&
+		vma->vm_file->f_ra.ra_pages && hugepage_global_enabled() &&
+		!thp_disabled_by_hw() && !vma_thp_disabled(vma, vma->vm_flags);
+}
+
+/* Is the page in a block that lies wholly in the area and in the file? */
+static bool text_in_whole_block(const struct vm_fault *vmf)
+{
+	pgoff_t index = round_down(vmf->pgoff, HPAGE_PMD_NR), start, end;
+	loff_t size = i_size_read(vmf->vma->vm_file->f_mapping->host);
+
+	return text_blocks(vmf->vma, &start, &end) && index >= start && index < end &&
+		index + HPAGE_PMD_NR <= size >> PAGE_SHIFT;
+}
+
+/* Read the block at @ractl's index as one folio, if nothing of it is resident. */
+static bool text_read_block(struct readahead_control *ractl)
+{
+	struct address_space *mapping = ractl->mapping;
+	pgoff_t start = readahead_index(ractl), first;
+	enum text_counter why;
+	int error;
+
+	if (text_resident(mapping, start, &first)) {
+		why = TEXT_READ_PARTIAL;
+	} else if (!text_share_left()) {
+		why = TEXT_READ_SHARE;
+	} else {
+		error = quire_text_read_block(ractl);
+		why = !error ? TEXT_READ_BLOCKS :
+			error == -EEXIST ? TEXT_READ_PARTIAL : TEXT_READ_NOMEM;
+	}
+	/* Another process may have been first. */
+	if (why == TEXT_READ_PARTIAL && text_block_huge(mapping, start))
+		return true;
+	text_count(why, 1);
+	return why == TEXT_READ_BLOCKS;
+}
+
+/* Read around a page as Linux does, within its block and with nothing ahead of time. */
+static void text_read_around(struct readahead_control *ractl, pgoff_t index)
+{
+	pgoff_t block = round_down(index, HPAGE_PMD_NR);
+	struct file_ra_state *ra = ractl->ra;
+
+	ra->start = max(block, index - min_t(pgoff_t, index, ra->ra_pages / 2));
+	ra->size = min_t(pgoff_t, ra->ra_pages, block + HPAGE_PMD_NR - ra->start);
+	ra->async_size = 0;
+	ractl->_index = ra->start;
+	page_cache_ra_order(ractl, ra, 0);
+}
+
+void __quire_text_read(struct vm_fault *vmf, struct file **fpin)
+{
+	struct file *file = vmf->vma->vm_file;
+	pgoff_t block = round_down(vmf->pgoff, HPAGE_PMD_NR);
+	bool whole = text_in_whole_block(vmf);
+	DEFINE_READAHEAD(ractl, file, &file->f_ra, file->f_mapping, block);
+
+	/* From here on the area may be gone; the file is not. */
+	*fpin = maybe_unlock_mmap_for_io(vmf, *fpin);
+	if (!whole || !text_read_block(&ractl))
+		text_read_around(&ractl, vmf->pgoff);
 }
