@@ -23,7 +23,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "to boot": ("qemu-system-x86", "udev", "busybox-static"),
     "to be configured like Debian's kernel": ("linux-config-6.12",),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
-    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "util-linux"),
+    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "erofs-utils",
+                  "squashfs-tools", "util-linux"),
 }
 
 # What one command needs alone.

@@ -32,6 +32,12 @@ def test_files(selftest: Callable[..., ktap.Report]) -> None:
     assert "files.upgrade_by_rename" in report.passed
 
 
+def test_filesystems(selftest: Callable[..., ktap.Report]) -> None:
+    """erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once."""
+    report = selftest("text_fs", append="quire=text", timeout=900)
+    assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(report.passed)
+
+
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:
     """The same with all features on, which share page tables that a collapse must take apart."""
     selftest("text_collapse", append="quire=on", timeout=900)

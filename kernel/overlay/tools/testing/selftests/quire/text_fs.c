@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The text feature on filesystems that are made in advance: erofs, whose large
+ * folios let the first fault read a whole block, and squashfs, which has none.
+ * And how much of what is resident one fault maps.
+ * Needs root, loop devices, mkfs.erofs and mksquashfs, and quire=text (or on).
+ */
+#define _GNU_SOURCE
+
+#include "harness.h"
+#include "text_huge.h"
+
+#define HERE	"/tmp/text_fs"
+#define TREE	HERE "/tree"
+#define FOLDER	HERE "/mnt"
+#define PROGRAM	FOLDER "/program"
+#define ROUNDS	20	/* only a machine without huge pages needs more than one */
+
+static const char * const make_image[] = {
+	"mkfs.erofs " HERE "/erofs " TREE,
+	"mksquashfs " TREE " " HERE "/squashfs -noappend -noI -noD -noF -noX -no-progress",
+};
+
+static bool have_image(const char *type)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), HERE "/%s", type);
+	return !access(path, R_OK);
+}
+
+/* Mount an image anew: nothing of it is resident. */
+static int mount_image(const char *type)
+{
+	char command[256];
+
+	umount2(FOLDER, 0);
+	snprintf(command, sizeof(command), "mount -t %s -o loop,ro " HERE "/%s " FOLDER, type, type);
+	return system(command) ? -1 : 0;
+}
+
+/* Run the program once; returns its minor faults, and what it mapped by PMD in @kb. */
+static long run_program(const char *path, long *kb)
+{
+	struct program p;
+
+	if (start(&p, path, NULL) || touch(&p))
+		return -1;
+	*kb = pmd_mapped(p.pid, path);
+	return stop(&p);
+}
+
+FIXTURE(erofs) {
+	struct program p;
+};
+
+FIXTURE_SETUP(erofs)
+{
+	if (access(FEATURE "enabled", W_OK))
+		SKIP(return, "the kernel has no text feature");
+	if (!have_image("erofs"))
+		SKIP(return, "no mkfs.erofs");
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, defaults());
+	/* The worker comes too late for these tests. */
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	if (mount_image("erofs"))
+		SKIP(return, "the kernel has no erofs");
+}
+
+FIXTURE_TEARDOWN(erofs)
+{
+	defaults();
+	umount2(FOLDER, 0);
+}
+
+TEST_F_TIMEOUT(erofs, first_exec_reads_it_huge, 600)
+{
+	long collapsed = stat_of("collapsed_blocks"), before, kb = 0;
+	unsigned char *map;
+
+	for (int i = 0; i < ROUNDS && kb != 3 * BLOCK_KB; i++) {
+		ASSERT_EQ(0, mount_image("erofs"));
+		before = stat_of("readahead_blocks");
+		ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	}
+	EXPECT_EQ(3 * BLOCK_KB, kb);
+	EXPECT_EQ(before + 3, stat_of("readahead_blocks"));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+/* In whichever order its pages are called, neighbours' reading does not spoil a block. */
+TEST_F_TIMEOUT(erofs, backwards, 600)
+{
+	long kb = 0, before;
+	unsigned char *map;
+
+	for (int i = 0; i < ROUNDS && kb != 4 * BLOCK_KB; i++) {
+		ASSERT_EQ(0, mount_image("erofs"));
+		before = stat_of("readahead_partial");
+		map = map_file(PROGRAM, FILE_SIZE);
+		ASSERT_NE(NULL, map);
+		for (size_t at = FILE_SIZE; at; at -= PAGE)
+			(void)*(volatile unsigned char *)(map + at - PAGE);
+		kb = pmd_mapped(0, PROGRAM);
+		EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+		munmap(map, FILE_SIZE);
+	}
+	EXPECT_EQ(4 * BLOCK_KB, kb);
+	EXPECT_EQ(before, stat_of("readahead_partial"));
+}
+
+TEST_F_TIMEOUT(erofs, switched_off, 600)
+{
+	long before = stat_of("readahead_blocks"), kb = -1;
+
+	ASSERT_EQ(0, set("readahead", "0"));
+	ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(0, kb);
+	ASSERT_EQ(0, set("readahead", "1"));
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, mount_image("erofs"));
+	ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(0, kb);
+	EXPECT_EQ(before, stat_of("readahead_blocks"));
+}
+
+TEST_F_TIMEOUT(erofs, share_of_memory, 600)
+{
+	long before = stat_of("readahead_blocks"), refused = stat_of("readahead_share"), kb = -1;
+
+	ASSERT_EQ(0, set("max_permil", "0"));
+	ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(0, kb);
+	EXPECT_EQ(before, stat_of("readahead_blocks"));
+	EXPECT_GE(stat_of("readahead_share"), refused + 3);
+}
+
+/* Advice about the order of reading is followed. */
+TEST_F_TIMEOUT(erofs, random_advice, 600)
+{
+	long before = stat_of("readahead_blocks");
+	unsigned char *map = map_file(PROGRAM, FILE_SIZE);
+
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, madvise(map, FILE_SIZE, MADV_RANDOM));
+	(void)*(volatile unsigned char *)(map + BLOCK + 5 * PAGE);
+	EXPECT_EQ(before, stat_of("readahead_blocks"));
+	EXPECT_TRUE(text_is_right(map + PAGE, BLOCK_PAGES, BLOCK_PAGES + 20));
+	munmap(map, FILE_SIZE);
+}
+
+/* A block of which a page is resident is read page by page, and collapsed later. */
+TEST_F_TIMEOUT(erofs, resident_page, 600)
+{
+	long partial = stat_of("readahead_partial"), kb = 0;
+	char byte[16];
+	int fd;
+
+	for (int i = 0; i < ROUNDS && kb != 2 * BLOCK_KB; i++) {
+		ASSERT_EQ(0, mount_image("erofs"));
+		fd = open(PROGRAM, O_RDONLY);
+		ASSERT_GE(fd, 0);
+		ASSERT_EQ(0, posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
+		ASSERT_EQ(16, pread(fd, byte, 16, 2 * BLOCK + 100 * PAGE));
+		close(fd);
+		ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	}
+	EXPECT_EQ(2 * BLOCK_KB, kb);
+	EXPECT_GE(stat_of("readahead_partial"), partial + 1);
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, set("enabled", "1"));
+	ASSERT_EQ(0, set("delay_ms", "20"));
+	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(erofs, no_huge_page_to_be_had, 600)
+{
+	long before = stat_of("readahead_blocks"), nomem = stat_of("readahead_nomem"), kb = -1;
+	unsigned char *map;
+
+	if (access(INJECT "probability", W_OK))
+		SKIP(return, "no fault injection");
+	ASSERT_EQ(0, fail_huge_pages("100"));
+	EXPECT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(0, fail_huge_pages("0"));
+	EXPECT_EQ(0, kb);
+	EXPECT_EQ(before, stat_of("readahead_blocks"));
+	EXPECT_GE(stat_of("readahead_nomem"), nomem + 3);
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+/* All small, all resident: as Linux does 16 pages a fault, else a table a fault. */
+TEST_F_TIMEOUT(erofs, resident_text_is_mapped_at_once, 600)
+{
+	long wide, narrow_faults, faults, kb = -1;
+
+	ASSERT_EQ(0, set("readahead", "0"));
+	ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	ASSERT_EQ(EINVAL, set("fault_around_kb", "32"));
+	ASSERT_EQ(EINVAL, set("fault_around_kb", "4096"));
+	ASSERT_EQ(0, set("fault_around_kb", "64"));
+	wide = stat_of("wide_faults");
+	narrow_faults = run_program(PROGRAM, &kb);
+	EXPECT_EQ(wide, stat_of("wide_faults"));
+	ASSERT_EQ(0, set("fault_around_kb", "2048"));
+	faults = run_program(PROGRAM, &kb);
+	EXPECT_EQ(0, kb);
+	EXPECT_GE(stat_of("wide_faults"), wide + 5);
+	ASSERT_GT(faults, 0);
+	EXPECT_GE(narrow_faults - faults, 5 * (long)(BLOCK_PAGES / 16) / 2);
+}
+
+TEST_F_TIMEOUT(erofs, random_advice_maps_as_linux, 600)
+{
+	unsigned char *map, resident = 0;
+	long wide;
+
+	ASSERT_EQ(0, set("readahead", "0"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	read_pages(map, FILE_SIZE);
+	munmap(map, FILE_SIZE);
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, mincore(map + BLOCK, PAGE, &resident));
+	ASSERT_EQ(1, resident & 1);
+	ASSERT_EQ(0, madvise(map, FILE_SIZE, MADV_RANDOM));
+	wide = stat_of("wide_faults");
+	read_pages(map, FILE_SIZE);
+	EXPECT_EQ(wide, stat_of("wide_faults"));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+FIXTURE(squashfs) {
+	struct program p;
+};
+
+FIXTURE_SETUP(squashfs)
+{
+	if (access(FEATURE "enabled", W_OK))
+		SKIP(return, "the kernel has no text feature");
+	if (!have_image("squashfs"))
+		SKIP(return, "no mksquashfs");
+	ASSERT_EQ(0, set("enabled", "0"));
+	ASSERT_EQ(0, defaults());
+	if (mount_image("squashfs"))
+		SKIP(return, "the kernel has no squashfs");
+}
+
+FIXTURE_TEARDOWN(squashfs)
+{
+	defaults();
+	umount2(FOLDER, 0);
+}
+
+TEST_F_TIMEOUT(squashfs, collapse, 600)
+{
+	long collapsed = stat_of("collapsed_blocks"), read = stat_of("readahead_blocks"), kb = 0;
+	unsigned char *map;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
+	EXPECT_EQ(read, stat_of("readahead_blocks"));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(3 * BLOCK_KB, kb);
+	/* As a library, at an address of the kernel's choice. */
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(squashfs, drain, 600)
+{
+	long drained = stat_of("drained_blocks"), kb = -1;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	ASSERT_GE(stop(&self->p), 0);
+	ASSERT_EQ(0, set("enabled", "2"));
+	EXPECT_GE(stat_of("drained_blocks"), drained + 3);
+	EXPECT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(0, kb);
+}
+
+/* One program, in an image of each kind. */
+static int make_images(void)
+{
+	char command[256];
+
+	mkdir(HERE, 0755);
+	mkdir(TREE, 0755);
+	mkdir(FOLDER, 0755);
+	if (make_program(TREE "/program", &three_blocks))
+		return -1;
+	for (int i = 0; i < 2; i++) {
+		snprintf(command, sizeof(command), "%s >/dev/null 2>&1", make_image[i]);
+		if (system(command))
+			printf("# cannot make an image: %s\n", make_image[i]);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int ret;
+
+	if (make_images()) {
+		printf("1..0 # SKIP cannot make the program\n");
+		return KSFT_SKIP;
+	}
+	ret = test_harness_run(argc, argv);
+	umount2(FOLDER, 0);
+	ret |= system("rm -rf " HERE) ? 1 : 0;
+	return ret;
+}
