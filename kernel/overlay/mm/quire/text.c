@@ -61,6 +61,7 @@
 #define TEXT_SLOTS		64
 #define TEXT_TRIES		6	/* the delay doubles each time: 6.3 s in all */
 #define TEXT_MIN_RETRY_MS	20U
+#define TEXT_POSTPONE		4	/* delays, from the first mapping */
 #define TEXT_DRAIN_ROUNDS	5
 #define TEXT_RUNS_PER_S		10
 #define TEXT_STOP_WAIT_S	30
@@ -95,6 +96,7 @@ struct text_pass {
  * @start: first page of the range, at a block's start
  * @end: page after the range
  * @due: when to work on it, in jiffies
+ * @latest: when to begin at the latest, however often it is mapped until then
  * @tries: attempts so far that left blocks to do
  * @pass: the attempt, the worker's
  * @again: mapped again since the attempt began
@@ -105,7 +107,7 @@ struct text_slot {
 	struct inode *inode;
 	const struct super_block *sb;
 	pgoff_t start, end;
-	unsigned long due;
+	unsigned long due, latest;
 	unsigned int tries;
 	struct text_pass pass;
 	bool again;
@@ -214,6 +216,8 @@ static struct text_slot *text_find(const struct inode *inode, struct text_slot *
 static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start,
 		      pgoff_t end)
 {
+	unsigned long delay = msecs_to_jiffies(READ_ONCE(text_delay_ms));
+
 	ihold(inode);
 	*slot = (struct text_slot) {
 		.state = TEXT_WAITING,
@@ -221,8 +225,23 @@ static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start
 		.sb = inode->i_sb,
 		.start = start,
 		.end = end,
-		.due = jiffies + msecs_to_jiffies(READ_ONCE(text_delay_ms)),
+		.due = jiffies + delay,
+		.latest = jiffies + TEXT_POSTPONE * delay,
 	};
+}
+
+/* A mapping of a file that is queued: do not copy while its program starts again. */
+static void text_postpone(struct text_slot *slot)
+{
+	unsigned long due = jiffies + msecs_to_jiffies(READ_ONCE(text_delay_ms));
+
+	lockdep_assert_held(&text_lock);
+	if (slot->state != TEXT_WAITING || slot->pass.unfinished)
+		return;
+	if (time_after(due, slot->latest))
+		due = slot->latest;
+	if (time_after(due, slot->due))
+		slot->due = due;
 }
 
 static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_t end)
@@ -242,6 +261,7 @@ static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_
 		slot->start = min(slot->start, start);
 		slot->end = max(slot->end, end);
 		slot->again = true;
+		text_postpone(slot);
 	} else if (free) {
 		text_fill(free, inode, start, end);
 		text_arm();
