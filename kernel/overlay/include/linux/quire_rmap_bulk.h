@@ -63,6 +63,7 @@ struct quire_rmap_free {
 void quire_rmap_init_areas(struct kmem_cache *vma_cachep, struct kmem_cache *lock_cachep);
 struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 					     struct vm_area_struct *orig);
+void *__quire_rmap_next(struct ma_state *mas, unsigned long max);
 int __quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *orig,
 			    struct vm_area_struct *new);
 int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
@@ -82,6 +83,14 @@ static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
 {
 	if (batch->avcs.nr || batch->vmas.nr || batch->locks.nr)
 		__quire_rmap_batch_end(batch);
+}
+
+/* In place of mas_find(), in walks over all areas. */
+static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
+{
+	if (!static_branch_unlikely(&quire_rmap_key))
+		return mas_find(mas, max);
+	return __quire_rmap_next(mas, max);
 }
 
 /* In place of vm_area_dup(). */
@@ -179,6 +188,11 @@ static inline void quire_rmap_init_areas(struct kmem_cache *vma_cachep,
 static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch,
 					  struct mm_struct *mm) { }
 static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch) { }
+
+static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
+{
+	return mas_find(mas, max);
+}
 
 static inline struct vm_area_struct *quire_rmap_dup_area(struct quire_rmap_batch *batch,
 							 struct vm_area_struct *orig)

@@ -5,8 +5,9 @@
  * A fork needs a vm_area_struct, a vma_lock and anon_vma_chains for each area,
  * and the child's exit frees them: one by one that is more work than linking
  * them. Here they are allocated and freed many at a time, the child's area takes
- * its parent's place in the copied maple tree without a search, and areas leave
- * their anon_vmas many under one hold of the root's lock.
+ * its parent's place in the copied maple tree without a search, walks over all
+ * areas go from slot to slot of the tree's leaves, and areas leave their anon_vmas
+ * many under one hold of the root's lock.
  *
  * Nothing here is a state: all objects are of the caches that Linux allocates
  * them from, so it does not matter which side of a switch an area was made on,
@@ -138,6 +139,56 @@ struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 	return new;
 }
 
+/*
+ * The leaf that an iterator is at, or NULL: none, or one that a store replaced,
+ * which is marked by being its own parent.
+ */
+static struct maple_node *leaf_of(struct ma_state *mas)
+{
+	unsigned long enode = (unsigned long)mas->node;
+	unsigned int type = (enode >> MAPLE_NODE_TYPE_SHIFT) & MAPLE_NODE_TYPE_MASK;
+	struct maple_node *leaf = (struct maple_node *)(enode & ~MAPLE_NODE_MASK);
+
+	if (unlikely(!mas_is_active(mas) || type != maple_leaf_64))
+		return NULL;
+	if (unlikely(((unsigned long)leaf->parent & ~MAPLE_NODE_MASK) == (unsigned long)leaf))
+		return NULL;
+	return leaf;
+}
+
+/**
+ * __quire_rmap_next - find the next area of an mm
+ * @mas: an iterator of its tree
+ * @max: the highest address of interest
+ *
+ * What mas_find() does, for walks over many areas: most of the next ones are in
+ * the leaf that the iterator is at. mas_find() does the rest: the first area,
+ * other leaves, the end. mmap_lock is held, for reading at least, or the tree is
+ * the caller's own: so nobody else changes the leaf.
+ */
+void *__quire_rmap_next(struct ma_state *mas, unsigned long max)
+{
+	struct maple_node *leaf = leaf_of(mas);
+	unsigned char at = mas->offset;
+
+	while (likely(leaf && at < mas->end)) {
+		unsigned long first = leaf->mr64.pivot[at] + 1;
+		void *entry;
+
+		if (unlikely(first > max))
+			break;
+		/* mmap_lock covers it. */
+		entry = rcu_dereference_raw(leaf->mr64.slot[++at]);
+		if (!entry)
+			continue;
+		mas->index = first;
+		mas->last = at < mas->end ? leaf->mr64.pivot[at] : mas->max;
+		mas->offset = at;
+		return entry;
+	}
+	return mas_find(mas, max);
+}
+
 /**
  * __quire_rmap_store_area - put a child's area where its parent's is
  * @vmi: of the child's tree, a copy of the parent's that nobody else sees yet;
@@ -153,14 +204,11 @@ int __quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *ori
 			    struct vm_area_struct *new)
 {
 	struct ma_state *mas = &vmi->mas;
-	unsigned long enode = (unsigned long)mas->node;
-	unsigned int node_type = (enode >> MAPLE_NODE_TYPE_SHIFT) & MAPLE_NODE_TYPE_MASK;
-	struct maple_node *node = (struct maple_node *)(enode & ~MAPLE_NODE_MASK);
+	struct maple_node *leaf = leaf_of(mas);
 
-	if (likely(mas_is_active(mas) && node_type == maple_leaf_64 &&
-		   mas->index == new->vm_start && mas->last == new->vm_end - 1 &&
-		   rcu_access_pointer(node->mr64.slot[mas->offset]) == orig)) {
-		rcu_assign_pointer(node->mr64.slot[mas->offset], new);
+	if (likely(leaf && mas->index == new->vm_start && mas->last == new->vm_end - 1 &&
+		   rcu_access_pointer(leaf->mr64.slot[mas->offset]) == orig)) {
+		rcu_assign_pointer(leaf->mr64.slot[mas->offset], new);
 		return 0;
 	}
 	return vma_iter_bulk_store(vmi, new);

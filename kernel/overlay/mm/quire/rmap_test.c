@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Which chains let a borrower join its neighbour's anon_vma. */
+/* Which chains let a borrower join its neighbour's anon_vma, and what a walk finds. */
 #include <kunit/test.h>
+#include <linux/maple_tree.h>
 #include <linux/mm_types.h>
-#include <linux/quire_rmap.h>
+#include <linux/quire_rmap_bulk.h>
 #include <linux/rmap.h>
 
 #define LINKS 4
@@ -71,9 +72,70 @@ static void adopted_does_not_extend(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, quire_rmap_extends(longer, shorter));
 }
 
+/* Ranges of one to four, holes after some. Returns the last address. */
+static unsigned long fill_tree(struct kunit *test, struct maple_tree *tree, unsigned int ranges)
+{
+	unsigned long at = 16;
+
+	mt_init_flags(tree, MT_FLAGS_ALLOC_RANGE);
+	for (unsigned int i = 0; i < ranges; i++) {
+		unsigned long last = at + i * 7 % 4;
+
+		KUNIT_ASSERT_EQ(test, 0, mtree_store_range(tree, at, last, xa_mk_value(i + 1),
+							   GFP_KERNEL));
+		at = last + 1 + (i * 5 % 3 ? 0 : 4);
+	}
+	return at;
+}
+
+/* Walk two equal trees, in both ways; clear each @clear-th range on the way. */
+static void walk_both(struct kunit *test, unsigned int ranges, unsigned int clear,
+		      unsigned int percent)
+{
+	struct maple_tree one, other;
+	unsigned long max = fill_tree(test, &one, ranges) * percent / 100;
+	MA_STATE(mas, &one, 0, 0);
+	MA_STATE(fast, &other, 0, 0);
+	unsigned int found = 0;
+	void *entry;
+
+	fill_tree(test, &other, ranges);
+	/* One after the other: each walk may allocate, and gives its lock up for that. */
+	do {
+		mtree_lock(&one);
+		entry = mas_find(&mas, max);
+		if (entry && clear && found % clear == 0)
+			KUNIT_ASSERT_EQ(test, 0, mas_store_gfp(&mas, NULL, GFP_KERNEL));
+		mtree_unlock(&one);
+
+		mtree_lock(&other);
+		KUNIT_ASSERT_PTR_EQ(test, entry, __quire_rmap_next(&fast, max));
+		if (entry && clear && found % clear == 0)
+			KUNIT_ASSERT_EQ(test, 0, mas_store_gfp(&fast, NULL, GFP_KERNEL));
+		mtree_unlock(&other);
+		KUNIT_ASSERT_EQ(test, mas.index, fast.index);
+		KUNIT_ASSERT_EQ(test, mas.last, fast.last);
+		found++;
+	} while (entry);
+	mtree_destroy(&one);
+	mtree_destroy(&other);
+}
+
+static void next_is_mas_find(struct kunit *test)
+{
+	static const unsigned int ranges[] = { 0, 1, 2, 15, 16, 17, 40, 200 };
+	static const unsigned int clear[] = { 0, 1, 3 };
+
+	for (int i = 0; i < ARRAY_SIZE(ranges); i++)
+		for (int j = 0; j < ARRAY_SIZE(clear); j++)
+			for (unsigned int percent = 50; percent <= 110; percent += 60)
+				walk_both(test, ranges[i], clear[j], percent);
+}
+
 static struct kunit_case rmap_cases[] = {
 	KUNIT_CASE(extends_by_one),
 	KUNIT_CASE(adopted_does_not_extend),
+	KUNIT_CASE(next_is_mas_find),
 	{}
 };
 
