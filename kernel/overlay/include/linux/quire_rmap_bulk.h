@@ -111,6 +111,13 @@ static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area
 	return src->anon_vma ? __quire_rmap_fork(batch, dst, src) : 0;
 }
 
+/* After quire_rmap_fork(): @src maps nothing, so there is nothing to copy. */
+static inline bool quire_rmap_nothing(const struct vm_area_struct *dst,
+				      const struct vm_area_struct *src)
+{
+	return static_branch_unlikely(&quire_rmap_key) && src->anon_vma && !dst->anon_vma;
+}
+
 /* In place of vma_iter_bulk_store(): the iterator is where @orig is. */
 static inline int quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *orig,
 					struct vm_area_struct *new)
@@ -204,6 +211,12 @@ static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area
 				  struct vm_area_struct *src)
 {
 	return anon_vma_fork(dst, src);
+}
+
+static inline bool quire_rmap_nothing(const struct vm_area_struct *dst,
+				      const struct vm_area_struct *src)
+{
+	return false;
 }
 
 static inline int quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *orig,

@@ -61,6 +61,7 @@
 #include <linux/slab.h>
 
 #include "quire.h"
+#include "../internal.h"
 #include "../vma.h"
 #include "rmap.h"
 
@@ -73,6 +74,7 @@ DEFINE_STATIC_KEY_FALSE(quire_rmap_used_key);
 enum rmap_count {
 	RMAP_BORROWED,		/* forks that borrowed, per VMA */
 	RMAP_FORK_REUSED,	/* forks that took an idle anon_vma instead */
+	RMAP_FORK_EMPTY,	/* forks that had nothing to link */
 	RMAP_FORK_NOMEM,	/* forks that failed */
 	RMAP_INHERITED,		/* copies and halves of a borrower */
 	RMAP_UPGRADED,		/* borrowers that made their own */
@@ -85,8 +87,8 @@ enum rmap_count {
 };
 
 static const char * const rmap_count_names[] = {
-	"borrowed", "fork_reused", "fork_nomem", "inherited", "upgraded", "adopted",
-	"joined", "upgrade_nomem", "deferred", "released", NULL,
+	"borrowed", "fork_reused", "fork_empty", "fork_nomem", "inherited", "upgraded",
+	"adopted", "joined", "upgrade_nomem", "deferred", "released", NULL,
 };
 
 static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
@@ -104,6 +106,9 @@ static unsigned int defer_faults = 64;
 QUIRE_UINT_KNOB(defer_faults, defer_faults, 0, 4096);
 /* ...where not more areas than this use the anon_vma: walks stay short. */
 #define DEFER_USERS 8
+
+/* How many pages an area may have for fork to see whether it has any. */
+#define EMPTY_PAGES 8
 
 /* How often, and at which interval, a drain looks for borrowers it did not see. */
 #define DRAIN_PASSES 100
@@ -196,6 +201,34 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 	return idle;
 }
 
+/*
+ * Has a small area of the parent no page table entry at all? mmap_lock and the
+ * area are held for writing, so no fault makes one. Not worth looking at are
+ * areas that may be written to: they have pages, as a rule. Those that
+ * copy_page_range() copies for other reasons count as having some.
+ */
+static bool maps_nothing(struct vm_area_struct *vma)
+{
+	unsigned long i, nr = vma_pages(vma);
+	bool nothing = true;
+	pte_t *ptes;
+	pmd_t *pmd;
+
+	if (nr > EMPTY_PAGES || (vma->vm_start ^ (vma->vm_end - 1)) & PMD_MASK ||
+	    vma->vm_flags & (VM_WRITE | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB))
+		return false;
+	pmd = mm_find_pmd(vma->vm_mm, vma->vm_start);
+	if (!pmd)
+		return true;
+	ptes = pte_offset_map(pmd, vma->vm_start);
+	if (!ptes)
+		return pmd_none(pmdp_get_lockless(pmd));
+	for (i = 0; nothing && i < nr; i++)
+		nothing = pte_none(ptep_get(ptes + i));
+	pte_unmap(ptes);
+	return nothing;
+}
+
 /**
  * __quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
  * @batch: of this fork, from which the chain is taken
@@ -205,8 +238,12 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
  * In place of anon_vma_fork(), under both mmap_locks held for writing, before
  * the page tables are copied: a walk that races with fork then finds an entry
  * in the parent's or, visited after it, the child's tables. One hold of the
- * root's lock instead of two, and nothing is allocated under it. Returns 0 or
- * -ENOMEM, with @dst linked nowhere.
+ * root's lock instead of two, and nothing is allocated under it.
+ *
+ * Where @src maps nothing, @dst will map none of its folios, so by invariant (1)
+ * it needs no link: it starts without an anon_vma, as a new area does, and there
+ * is nothing to copy (quire_rmap_nothing()). Returns 0 or -ENOMEM, with @dst
+ * linked nowhere.
  */
 int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
 		      struct vm_area_struct *src)
@@ -218,6 +255,10 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 
 	dst->anon_vma = NULL;
 	dst->anon_borrowed = false;
+	if (maps_nothing(src)) {
+		count(FORK_EMPTY);
+		return 0;
+	}
 	nr = list_count_nodes(&src->anon_vma_chain);
 	if (batch->avcs.nr < nr) {
 		/* For half of the areas to come: others have no anonymous memory. */

@@ -988,4 +988,51 @@ TEST_F(rmap, many_areas_and_holes)
 	_exit(0);
 }
 
+/* A small area without pages is not linked, and one with a page that it hides is. */
+TEST_F(rmap, areas_that_map_nothing)
+{
+	void *base = map(AREAS);
+	long empty;
+
+	ASSERT_NE(MAP_FAILED, base);
+	for (int i = 0; i < AREAS; i += 2)
+		*word(base, i) = 1000 + i;
+	for (int i = 1; i < AREAS; i += 2)
+		ASSERT_EQ(0, mprotect(word(base, i), PAGE, PROT_READ));
+	ASSERT_EQ(0, mprotect(word(base, 2), PAGE, PROT_NONE));
+	empty = rmap_counter("fork_empty");
+	if (!fork_child(&self->child, self->fd)) {
+		STEP(self->fd,
+			MUST(!mprotect(word(base, 2), PAGE, PROT_READ | PROT_WRITE));
+			for (int i = 0; i < AREAS; i++)
+				MUST(*word(base, i) == (i % 2 ? 0 : 1000 + i));
+		);
+		STEP(self->fd,
+			MUST(!mprotect(base, AREAS * PAGE, PROT_READ | PROT_WRITE));
+			for (int i = 1; i < AREAS; i += 2)
+				*word(base, i) = 3000 + i;
+		);
+		STEP(self->fd,
+			int status;
+			pid_t pid = fork();
+
+			if (!pid) {
+				for (int i = 0; i < AREAS; i++)
+					MUST(*word(base, i) == (i % 2 ? 3000 : 1000) + i);
+				_exit(0);
+			}
+			MUST(waitpid(pid, &status, 0) == pid && !status);
+		);
+		_exit(0);
+	}
+	EXPECT_GE(rmap_counter("fork_empty") - empty, AREAS / 2);
+	for (int i = 0; i < 3; i++) {
+		EXPECT_TRUE(step(&self->child));
+		EXPECT_EQ(0, rmap_check(NULL));
+	}
+	for (int i = 1; i < AREAS; i += 2)
+		EXPECT_EQ(0, *word(base, i));
+	EXPECT_EQ(0, reap(&self->child));
+}
+
 TEST_HARNESS_MAIN
