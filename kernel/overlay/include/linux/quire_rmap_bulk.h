@@ -61,6 +61,7 @@ struct quire_rmap_free {
 };
 
 void quire_rmap_init_areas(struct kmem_cache *vma_cachep, struct kmem_cache *lock_cachep);
+void __quire_rmap_start_copy(struct vm_area_struct *vma);
 struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 					     struct vm_area_struct *orig);
 void *__quire_rmap_next(struct ma_state *mas, unsigned long max);
@@ -91,6 +92,15 @@ static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
 	if (!static_branch_unlikely(&quire_rmap_key))
 		return mas_find(mas, max);
 	return __quire_rmap_next(mas, max);
+}
+
+/* In place of vma_start_write(), in fork. */
+static inline void quire_rmap_start_copy(struct vm_area_struct *vma)
+{
+	if (static_branch_unlikely(&quire_rmap_key))
+		__quire_rmap_start_copy(vma);
+	else
+		vma_start_write(vma);
 }
 
 /* In place of vm_area_dup(). */
@@ -199,6 +209,11 @@ static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch) { }
 static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
 {
 	return mas_find(mas, max);
+}
+
+static inline void quire_rmap_start_copy(struct vm_area_struct *vma)
+{
+	vma_start_write(vma);
 }
 
 static inline struct vm_area_struct *quire_rmap_dup_area(struct quire_rmap_batch *batch,

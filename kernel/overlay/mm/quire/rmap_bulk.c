@@ -106,6 +106,35 @@ void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
 }
 
 /**
+ * __quire_rmap_start_copy - keep faults out of an area that fork copies
+ * @vma: the parent's; its mmap_lock is held for writing
+ *
+ * What vma_start_write() does. Who locks an area for a fault, or for userfaultfd,
+ * has a reference to mm_users. So where the forking thread has the only one,
+ * nobody holds the area's lock, and who comes now finds vm_lock_seq and backs off.
+ */
+void __quire_rmap_start_copy(struct vm_area_struct *vma)
+{
+	struct mm_struct *mm = vma->vm_mm;
+
+	if (atomic_read(&mm->mm_users) != 1) {
+		vma_start_write(vma);
+		return;
+	}
+	WRITE_ONCE(vma->vm_lock_seq, mm->mm_lock_seq.sequence);
+	/*
+	 * Pairs with the increment of mm_users, a full barrier on x86: either it is
+	 * seen here, or vm_lock_seq is seen there.
+	 */
+	smp_mb();
+	if (likely(atomic_read(&mm->mm_users) == 1))
+		return;
+	/* vma_start_write() would find vm_lock_seq and not wait. */
+	down_write(&vma->vm_lock->lock);
+	up_write(&vma->vm_lock->lock);
+}
+
+/**
  * __quire_rmap_dup_area - copy an area for a child
  * @batch: of this fork
  * @orig: the parent's; mmap_lock held for writing

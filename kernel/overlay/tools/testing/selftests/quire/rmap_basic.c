@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -1033,6 +1034,62 @@ TEST_F(rmap, areas_that_map_nothing)
 	for (int i = 1; i < AREAS; i += 2)
 		EXPECT_EQ(0, *word(base, i));
 	EXPECT_EQ(0, reap(&self->child));
+}
+
+#define TOUCHED 96
+
+static struct {
+	void *base;
+	atomic_int forks;
+	atomic_bool done;
+} touch;
+
+/* Write to one area after the other, a few while each fork is under way. */
+static void *touch_all(void *unused)
+{
+	for (int i = 1, forks; i < TOUCHED; i++) {
+		*word(touch.base, i) = i + 1;
+		if (i % 4)
+			continue;
+		forks = atomic_load(&touch.forks);
+		while (atomic_load(&touch.forks) == forks)
+			sched_yield();
+	}
+	atomic_store(&touch.done, true);
+	return unused;
+}
+
+/* A child has what was written before some moment, and nothing of what was after. */
+TEST_F(rmap, fork_races_with_first_writes)
+{
+	pthread_t thread;
+	int status;
+
+	touch.base = map(TOUCHED);
+	ASSERT_NE(MAP_FAILED, touch.base);
+	*word(touch.base, 0) = 1;
+	for (int i = 1; i < TOUCHED; i += 2)
+		ASSERT_EQ(0, mprotect(word(touch.base, i), PAGE, PROT_READ | PROT_WRITE | PROT_EXEC));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, touch_all, NULL));
+	while (!atomic_load(&touch.done)) {
+		pid_t pid;
+
+		atomic_fetch_add(&touch.forks, 1);
+		pid = fork();
+		ASSERT_GE(pid, 0);
+		if (!pid) {
+			int i = 0;
+
+			while (i < TOUCHED && *word(touch.base, i) == (uint64_t)i + 1)
+				i++;
+			while (i < TOUCHED && !*word(touch.base, i))
+				i++;
+			_exit(i < TOUCHED);
+		}
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(0, status);
+	}
+	pthread_join(thread, NULL);
 }
 
 TEST_HARNESS_MAIN
