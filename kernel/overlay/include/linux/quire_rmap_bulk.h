@@ -188,6 +188,13 @@ static inline void quire_rmap_remove(struct quire_rmap_free *free, struct vm_are
 		remove_vma(vma, true);
 }
 
+/* In place of cond_resched() after each: where many have just been freed. */
+static inline void quire_rmap_resched(const struct quire_rmap_free *free)
+{
+	if (!static_branch_unlikely(&quire_rmap_key) || !free->vmas.nr)
+		cond_resched();
+}
+
 static inline void quire_rmap_free_end(struct quire_rmap_free *free)
 {
 	if (free->vmas.nr)
@@ -257,6 +264,11 @@ static inline void quire_rmap_free_begin(struct quire_rmap_free *free) { }
 static inline void quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma)
 {
 	remove_vma(vma, true);
+}
+
+static inline void quire_rmap_resched(const struct quire_rmap_free *free)
+{
+	cond_resched();
 }
 
 static inline void quire_rmap_free_end(struct quire_rmap_free *free) { }

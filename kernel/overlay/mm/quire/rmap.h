@@ -41,6 +41,15 @@ static inline void quire_rmap_cache_range(struct anon_vma_chain *avc)
 #endif
 }
 
+/* Few areas have one. */
+static inline void quire_rmap_free_numab_state(struct vm_area_struct *vma)
+{
+#ifdef CONFIG_NUMA_BALANCING
+	if (vma->numab_state)
+		vma_numab_state_free(vma);
+#endif
+}
+
 struct kmem_cache *quire_avc_cache(void);
 struct mm_struct *quire_rmap_next_mm(int *nr);
 long quire_rmap_borrowers(void);

@@ -324,7 +324,7 @@ void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vm
 	if (vma->vm_file)
 		fput(vma->vm_file);
 	mpol_put(vma_policy(vma));
-	vma_numab_state_free(vma);
+	quire_rmap_free_numab_state(vma);
 	free_anon_vma_name(vma);
 	quire_stock_put(&free->locks, vma->vm_lock);
 	quire_stock_put(&free->vmas, vma);
