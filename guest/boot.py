@@ -131,6 +131,9 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
             "-device virtserialport,bus=qports.0,name=quire.protocol,chardev=qprotocol")
     if icount:
         qemu += " -icount shift=0,sleep=off"
+    if numa > 1 and cpus > 1:
+        # CPUs of one socket on two nodes are a topology that Linux warns of.
+        qemu += f" -smp cpus={cpus},sockets={cpus}"
     if qemu_options:
         qemu += " " + qemu_options
     command = [vng, "--run", str(kernel), "--verbose", "--user", "root", "--disable-microvm", "--force-9p",
