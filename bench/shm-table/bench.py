@@ -7,11 +7,16 @@ KINDS = ("children", "sysv", "memfd", "tmpfs")
 
 
 def script(options: Options) -> str:
-    """Return the guest's script: every kind at a moderate size, and 200 processes with 512 MB."""
+    """Return the guest's script: every kind at a moderate size, 200 processes with 512 MB, and what many do at once."""
     mb, processes = options.pick(64, 32, 4), options.pick(40, 40, 3)
     lines = [f"./shm_table {kind} write {mb} 1 {processes}" for kind in KINDS]
     if not options.quick:
         lines.append("./shm_table memfd read 512 1 200")
+    lines.append(f"./shm_many table {options.pick(64, 64, 4)} {options.pick(1000, 100, 3)}")
+    lines.append("echo 256M >/sys/block/zram0/disksize; mkswap /dev/zram0 >/dev/null")
+    lines.append("swapon /dev/zram0")
+    lines.append(f"./shm_many swap {options.pick(64, 32, 32)} {options.pick(100, 20, 3)}")
+    lines.append("swapoff /dev/zram0; echo 1 >/sys/block/zram0/reset")
     return "\n".join(lines)
 
 
@@ -21,14 +26,21 @@ BENCHMARK = Benchmark(
     name="shm-table",
     title="page tables, faults and time of many processes over one shared segment",
     features=("shm",),
-    programs=("shm_table",),
+    programs=("shm_table", "shm_many"),
     script=script,
-    shown=("pagetables_kB", "faults", "ms", "last_process_ms"),
+    shown=("pagetables_kB", "faults", "ms", "last_process_ms", "touches_per_ms", "touch_faults", "swapped_kB",
+           "left_kB", "wake_faults", "wake_ms"),
+    more_is_better=frozenset({"touches_per_ms"}),
     main=({"kind": "memfd", "processes": "40"}, "pagetables_kB"),
     aims=(
         Aim("page tables of 200 processes over 512 MB, against vanilla", "pagetables_kB", MANY, 0.1, headline=True),
         Aim("minor faults of the same", "faults", MANY, 0.1),
         Aim("time to map all of it in every process", "ms", MANY, 0.5, headline=True),
+        Aim("1,000 processes at once over one table, touches in a given time", "touches_per_ms", {"case": "one_table"},
+            1.0, more_is_better=True),
+        Aim("half-swapped: kB in swap after one child has touched each page", "left_kB", {"case": "half_swapped"}, 1024,
+            "value"),
+        Aim("half-swapped: faults of those touches", "wake_faults", {"case": "half_swapped"}, 1.0),
         Aim("page tables of 40 processes, every kind", "pagetables_kB", {"access": "write", "processes": "40"}, 0.5),
     ),
     figures=(

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Many children of one process over memory that they share.
+ *
+ *	shm_many table MB PROCESSES
+ *		All at once touch the same 2 MiB, which one table maps, of a
+ *		segment that is in memory: how long until the last is done, and
+ *		what it takes of all CPUs.
+ *	shm_many swap MB PROCESSES
+ *		After the half-swapped test of 2002: the segment is half of the
+ *		memory that its group may have, the children write to it at
+ *		random, it is swapped out, and then each page is touched by one
+ *		child. What is swapped in again must not stay in swap. The
+ *		children come one after the other, so that the counts do not
+ *		depend on who wins. Swap must be on, and a cgroup2 with the
+ *		memory controller mounted.
+ */
+#include "bench.h"
+
+#include <sys/stat.h>
+
+#define TABLE (2UL << 20)
+#define GROUP "/sys/fs/cgroup/bench_shm_many"
+
+struct report {
+	long faults;
+	double system_ns;
+};
+
+static char *mem;
+static size_t size;
+static long procs;
+static int order[2], done[2];
+
+static long swap_kb(void)
+{
+	return field_kb("/proc/meminfo", "SwapTotal") - field_kb("/proc/meminfo", "SwapFree");
+}
+
+static int put(const char *path, const char *word)
+{
+	int fd = open(path, O_WRONLY), ret;
+
+	if (fd < 0)
+		return -1;
+	ret = write(fd, word, strlen(word));
+	close(fd);
+	return ret < 0 ? -1 : 0;
+}
+
+static struct report usage(void)
+{
+	struct rusage now;
+
+	getrusage(RUSAGE_SELF, &now);
+	return (struct report){ now.ru_minflt + now.ru_majflt,
+				now.ru_stime.tv_sec * 1e9 + now.ru_stime.tv_usec * 1e3 };
+}
+
+static void write_at_random(long self)
+{
+	uint64_t x = self + 1;
+
+	for (long i = 0; i < 200; i++) {
+		x = x * 6364136223846793005ULL + 1442695040888963407ULL;
+		mem[(x >> 33) % (size / PAGE) * PAGE] = i;
+	}
+}
+
+/* Of all pages, those of this child. */
+static void touch_own(long self)
+{
+	for (size_t page = self; page < size / PAGE; page += procs)
+		mem[page * PAGE]++;
+}
+
+/* A child: does what each byte of its order says, and reports. */
+static void serve(long self)
+{
+	struct report before, after;
+	char what;
+
+	close(order[1]);
+	while (read(order[0], &what, 1) == 1 && what != 'q') {
+		before = usage();
+		if (what == 'r')
+			write_at_random(self);
+		else if (what == 'o')
+			touch_own(self);
+		else
+			touch(mem, TABLE, PAGE);
+		after = usage();
+		after.faults -= before.faults;
+		after.system_ns -= before.system_ns;
+		if (write(done[1], &after, sizeof(after)) != sizeof(after))
+			_exit(1);
+	}
+	_exit(0);
+}
+
+static int start(long self)
+{
+	pid_t pid;
+
+	if (pipe(order))
+		die("pipe");
+	pid = fork();
+	if (pid < 0)
+		die("fork");
+	if (!pid)
+		serve(self);
+	close(order[0]);
+	return order[1];
+}
+
+static void collect(struct report *sum)
+{
+	struct report r;
+
+	if (read(done[0], &r, sizeof(r)) != sizeof(r))
+		die("read");
+	sum->faults += r.faults;
+	sum->system_ns += r.system_ns;
+}
+
+/* Has all children do it, at once or one by one, and returns how long that took. */
+static double all(const int *to, char what, int at_once, struct report *sum)
+{
+	uint64_t begin = now_ns();
+	long i;
+
+	*sum = (struct report){};
+	for (i = 0; i < procs; i++) {
+		if (write(to[i], &what, 1) != 1)
+			die("write");
+		if (!at_once)
+			collect(sum);
+	}
+	for (i = 0; at_once && i < procs; i++)
+		collect(sum);
+	return now_ns() - begin;
+}
+
+static void same_table(const int *to)
+{
+	struct report sum;
+	double ns = all(to, 't', 1, &sum);
+
+	row("case=one_table segment_MB=%zu processes=%ld | touches_per_ms=%.1f touch_faults=%ld touch_system_ms=%.3f",
+	    size >> 20, procs, procs * (TABLE / PAGE) / (ns / 1e6), sum.faults, sum.system_ns / 1e6);
+}
+
+static void half_swapped(const int *to)
+{
+	long kb = size >> 10, before = swap_kb(), out;
+	struct report writing, waking;
+	double ns;
+
+	all(to, 'r', 0, &writing);
+	for (int i = 0; i < 400 && swap_kb() - before < kb * 9 / 10; i++)
+		put(GROUP "/memory.reclaim", "8M");
+	out = swap_kb() - before;
+	ns = all(to, 'o', 0, &waking);
+	row("case=half_swapped segment_MB=%zu processes=%ld | swapped_kB=%ld left_kB=%ld write_faults=%ld wake_faults=%ld wake_ms=%.3f",
+	    size >> 20, procs, out, swap_kb() - before, writing.faults, waking.faults, ns / 1e6);
+}
+
+/* The segment is half of the memory that there is. */
+static void join_group(void)
+{
+	char bytes[32];
+
+	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(GROUP, 0755);
+	snprintf(bytes, sizeof(bytes), "%zu", 2 * size);
+	if (put(GROUP "/memory.max", bytes) || put(GROUP "/cgroup.procs", "0"))
+		die(GROUP);
+}
+
+int main(int argc, char **argv)
+{
+	int swap = argc > 1 && !strcmp(argv[1], "swap"), *to;
+	struct rlimit files = { 4096, 4096 };
+
+	size = number(argc, argv, 2, 64) << 20;
+	procs = number(argc, argv, 3, 100);
+	setrlimit(RLIMIT_NOFILE, &files);
+	if (swap)
+		join_group();
+	mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	to = calloc(procs, sizeof(*to));
+	if (mem == MAP_FAILED || !to || pipe(done))
+		die("memory");
+	touch(mem, size, PAGE);
+	for (long i = 0; i < procs; i++)
+		to[i] = start(i);
+	if (swap)
+		half_swapped(to);
+	else
+		same_table(to);
+	for (long i = 0; i < procs; i++)
+		if (write(to[i], "q", 1) != 1)
+			die("write");
+	while (wait(NULL) > 0)
+		;
+	if (swap) {
+		put("/sys/fs/cgroup/cgroup.procs", "0");
+		rmdir(GROUP);
+	}
+	return 0;
+}
