@@ -86,7 +86,18 @@ static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
 				unsigned long *addr, unsigned long end)
 {
-	return pmd_pt_shared(**pmd) && __quire_pt_zap(vma, pmd, addr, end);
+	if (quire_pt_used() && pmd_pt_shared(**pmd)) {
+		/* Copies: what has its address taken would be in memory all along the loop. */
+		pmd_t *last = *pmd;
+		unsigned long left = *addr;
+
+		if (!__quire_pt_zap(vma, &last, &left, end))
+			return false;
+		*pmd = last;
+		*addr = left;
+		return true;
+	}
+	return false;
 }
 
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,

@@ -52,10 +52,16 @@ static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *
 				 pmd_t *pmd, unsigned long *addr, unsigned long end,
 				 struct zap_details *details)
 {
-	if (!quire_pt_used() || !pmd_pt_file(*pmd))
-		return false;
-	return __quire_shm_zap(tlb, vma, pmd, addr, end,
-			       details && !(details->zap_flags & ZAP_FLAG_UNMAP));
+	if (quire_pt_used() && pmd_pt_file(*pmd)) {
+		/* A copy, as in quire_pt_zap(). */
+		unsigned long left = *addr;
+		bool done = __quire_shm_zap(tlb, vma, pmd, &left, end,
+					    details && !(details->zap_flags & ZAP_FLAG_UNMAP));
+
+		*addr = left;
+		return done;
+	}
+	return false;
 }
 
 /*
