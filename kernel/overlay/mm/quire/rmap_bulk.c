@@ -18,6 +18,11 @@
  * never taken within it: areas are collected first and unlinked together,
  * always before their page tables are freed.
  *
+ * Walks read the leaves under mmap_lock, or in a tree that is the caller's own,
+ * and leave all else to mas_find(). Fork stores vm_lock_seq without the area's
+ * rwsem where nobody else has a reference to mm_users; who gets one meanwhile is
+ * seen after a full barrier, or sees vm_lock_seq (__quire_rmap_start_copy()).
+ *
  * Lifetime: a stock's objects are unused; their first word links them. An
  * area of an exiting mm is linked so after its last use by Linux, where
  * __vm_area_free() would have freed it; the maple tree's pointer to it dangles

@@ -26,7 +26,10 @@
  *    while the VMA is locked for writing, so that no fault joins it again.
  *
  * Locks: the PMD's lock, then the table's page table lock (PTL), then the
- * registry's bucket. users, the PMDs that point to the table, and the table's
+ * registry's bucket. Before all of these, a fault that is about to put a table
+ * into the registry takes the file's i_mmap lock for writing and drops it, under
+ * the VMA's or the mmap lock: walks that began unannounced, before the feature
+ * was ever on, are over then. users, the PMDs that point to the table, and the table's
  * being in the registry change under the PTL. A leaver clears its PMD, flushes
  * its TLB and gives up its count in one critical section. So no TLB knows a
  * table without users, and the last leaver drops the entries there and then: at
