@@ -4,7 +4,9 @@
 Two virtio ports of our own, found by name in sysfs, lead from the guest to files of the host: the command's output,
 and a protocol of the guest's script (started, status, tainted, leak). The serial console goes to a third file, so
 that it has panics too. Nothing depends on the guest's file systems being written back. The root is 9p always, though
-virtme-ng prefers virtiofs: which virtiofsd works differs between Debian 12 and 13, and guests are to be the same.
+virtme-ng prefers virtiofs: which virtiofsd works differs between Debian 12 and 13, and guests are to be the same. It is
+cached, which 9p by itself is not: a program's read() of an uncached file pins the program's buffer, as direct I/O does,
+and nearly every process of a guest would have pinned memory, as hardly any on a real machine has.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ ATTEMPTS = 3
 BOOT_LIMIT = {"debug": 420.0}
 BOOT_LIMIT_OTHERS = 180.0
 POWEROFF_LIMIT = 240.0
+ROOT_FLAGS = "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
 TAINTS = {5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
 BINARIES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
@@ -138,6 +141,7 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
         qemu += " " + qemu_options
     command = [vng, "--run", str(kernel), "--verbose", "--user", "root", "--disable-microvm", "--force-9p",
                "--cpus", str(cpus), "--memory", memory, f"--rwdir={paths.REPO}", f"--qemu-opts={qemu}",
+               "--append", f"rootflags={ROOT_FLAGS}",
                "--exec", f"bash {shlex.quote(str(folder / 'guest.sh'))} {shlex.quote(str(folder))}"]
     if not kvm:
         # The timer of a guest that waits for its host's processors looks dead to the kernel's test of it.
