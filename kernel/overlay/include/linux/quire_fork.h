@@ -287,11 +287,14 @@ static inline bool quire_pt_others(pmd_t *pmd)
 }
 
 /* smaps: how many processes use the table beyond the one that is walked. */
-#define QUIRE_SMAPS_FIELD	unsigned int pt_others;
-#define quire_smaps_others(mss)	((mss)->pt_others)
+struct quire_smaps {
+	unsigned int pt_others;
+};
+
+#define quire_smaps_others(mss)	((mss)->quire.pt_others)
 #define quire_smaps_set(mss, pmd) \
-	((mss)->pt_others = pmd_pt_marked(*(pmd)) ? quire_pt_users(pmd) - 1 : 0)
-#define quire_smaps_clear(mss)	((mss)->pt_others = 0)
+	((mss)->quire.pt_others = pmd_pt_marked(*(pmd)) ? quire_pt_users(pmd) - 1 : 0)
+#define quire_smaps_clear(mss)	((mss)->quire.pt_others = 0)
 
 #else /* !CONFIG_QUIRE_FORK */
 
@@ -417,7 +420,8 @@ static inline void quire_pt_oom_report(void)
 
 #define quire_pt_others(pmd)	false
 
-#define QUIRE_SMAPS_FIELD
+struct quire_smaps { };
+
 #define quire_smaps_others(mss)	0
 #define quire_smaps_set(mss, pmd)	do { } while (0)
 #define quire_smaps_clear(mss)	do { } while (0)
