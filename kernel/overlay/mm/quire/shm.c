@@ -26,14 +26,14 @@
  *    while the VMA is locked for writing, so that no fault joins it again.
  *
  * Locks: the PMD's lock, then the table's page table lock (PTL), then the
- * registry's bucket. Before all of these, a fault that is about to put a table
- * into the registry takes the file's i_mmap lock for writing and drops it, under
- * the VMA's or the mmap lock: walks that began unannounced, before the feature
- * was ever on, are over then. users, the PMDs that point to the table, and the table's
- * being in the registry change under the PTL. A leaver clears its PMD, flushes
- * its TLB and gives up its count in one critical section. So no TLB knows a
- * table without users, and the last leaver drops the entries there and then: at
- * no time is there an entry that no PMD leads to.
+ * registry's bucket. Before all of these, the first fault that is about to put a
+ * table of a file into the registry takes the file's i_mmap lock for writing and
+ * drops it, under the VMA's or the mmap lock: see wait_for_unannounced(). users,
+ * the PMDs that point to the table, and the table's being in the registry change
+ * under the PTL. A leaver clears its PMD, flushes its TLB and gives up its count
+ * in one critical section. So no TLB knows a table without users, and the last
+ * leaver drops the entries there and then: at no time is there an entry that no
+ * PMD leads to.
  *
  * Lifetime: a table without users has left the registry and is freed by RCU,
  * which lookups, faults before they have the PTL, and GUP-fast rely on. The key's
@@ -285,6 +285,33 @@ static atomic_t *walks_of(struct address_space *mapping)
 	return &walks_of_files[hash_ptr(mapping, WALK_BITS)];
 }
 
+/* In the flags of an address_space; beyond the bits that Linux has names for. */
+#define AS_QUIRE_ANNOUNCED	40
+
+/*
+ * Walks over a file's VMAs that began before the feature was ever on have not
+ * announced themselves, and may sleep, so that shm_start() does not wait for them.
+ * They hold the file's i_mmap lock from before their first PMD until after their
+ * last.
+ *
+ * To wait for that lock once is enough for all the file's tables: quire_pt_used_key
+ * was enabled before any fault came here, and is never disabled. Who takes the lock
+ * after we had it sees the key and announces his walk; who had it before us has let
+ * go of it. So once the flag is set there is no such walk of the file and there will
+ * be none. An inode that is used again begins without flags. Who finds the flag set
+ * sees all that happened before, by the acquire here and the lock's.
+ */
+static void wait_for_unannounced(struct address_space *mapping)
+{
+	BUILD_BUG_ON(BIT(AS_QUIRE_ANNOUNCED) & AS_FOLIO_ORDER_MASK);
+	if (test_bit_acquire(AS_QUIRE_ANNOUNCED, &mapping->flags))
+		return;
+	i_mmap_lock_write(mapping);
+	/* Not after the unlock: who sees the flag must see that we had the lock. */
+	set_bit(AS_QUIRE_ANNOUNCED, &mapping->flags);
+	i_mmap_unlock_write(mapping);
+}
+
 static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key *key)
 {
 	struct shm_table *table = kmem_cache_alloc(table_cache, GFP_KERNEL_ACCOUNT);
@@ -427,12 +454,7 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
 			ret = -ENOMEM;
 			break;
 		}
-		/*
-		 * Walks that began before tables were ever shared have not
-		 * announced themselves, and may sleep. They hold this lock.
-		 */
-		i_mmap_lock_write(key->mapping);
-		i_mmap_unlock_write(key->mapping);
+		wait_for_unannounced(key->mapping);
 		ret = publish(vmf, &new);
 		if (ret != -EEXIST)
 			break;
@@ -830,7 +852,7 @@ const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned lon
 
 /*
  * Walkers without the lock, from before the first table is shared, must be gone.
- * They do not sleep. Walks over a file's VMAs may; join_or_publish() waits for those.
+ * They do not sleep. Walks over a file's VMAs may; wait_for_unannounced() is for those.
  */
 static int shm_start(void)
 {
