@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,12 @@ from guest import boot, paths
 WORKLOADS = Path(__file__).parent / "workloads"
 
 
+def counted(result: boot.Result, counter: str) -> int:
+    """Return one of the counters that checks.sh printed, such as fork/stats/tables_shared."""
+    match = re.search(rf"^/sys/kernel/mm/quire/{counter}:(\d+)$", result.output, re.M)
+    return int(match.group(1)) if match else 0
+
+
 @pytest.mark.debug
 def test_redis_snapshot(guest: Callable[..., boot.Result]) -> None:
     """A dump holds the data of the moment it was asked for, twice over, and so does the server that loads it."""
@@ -22,6 +29,7 @@ def test_redis_snapshot(guest: Callable[..., boot.Result]) -> None:
     assert result.status == 0, result.output
     assert "rdb_last_bgsave_status:ok" in result.output
     assert "round 1:" in result.output
+    assert counted(result, "fork/stats/tables_shared") > 0, result.output
 
 
 def test_compiler_output(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
@@ -37,6 +45,7 @@ def test_compiler_output(guest: Callable[..., boot.Result], tmp_path: Path) -> N
     result = guest(f"{WORKLOADS / 'compile.sh'} {program} && {WORKLOADS / 'checks.sh'}", append="quire=on", timeout=900)
     assert result.status == 0, result.output
     assert expected in result.output
+    assert counted(result, "text/stats/wide_faults") > 0, result.output
 
 
 def test_postgres(guest: Callable[..., boot.Result]) -> None:
@@ -44,6 +53,7 @@ def test_postgres(guest: Callable[..., boot.Result]) -> None:
     result = guest([str(WORKLOADS / "postgres.sh"), "4", "20"], append="quire=on", timeout=900)
     assert result.status == 0, result.output
     assert "the sums are right before and after a crash" in result.output
+    assert counted(result, "shm/stats/tables_joined") > 0, result.output
 
 
 @pytest.mark.soak

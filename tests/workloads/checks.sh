@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# The features' own walks over every process: prints what they say, fails where one complains.
+# The features' own walks over every process, and what was counted: prints both, fails where a walk complains.
 status=0
 for check in pt_check rmap_check prezero_check; do
 	file=/sys/kernel/debug/quire/$check
@@ -15,4 +15,5 @@ done
 for feature in /sys/kernel/mm/quire/*/state; do
 	grep -q disabled_by_warning "$feature" && { echo "$feature: disabled by a warning"; status=1; }
 done
+grep -H . /sys/kernel/mm/quire/*/stats/* | grep -v ':0$'
 exit $status

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # A snapshot holds what was in memory when it was asked for, however much is written meanwhile.
-# redis.sh [KEYS [ROUNDS]]; prints the digests and the sharing that the snapshots had.
+# redis.sh [KEYS [ROUNDS]]; prints the digests.
 set -e
 keys=${1:-60000}
 rounds=${2:-2}

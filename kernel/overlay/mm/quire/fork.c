@@ -108,13 +108,6 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 		return FORK_REFUSED_VMA;
 	if (!IS_ALIGNED(addr, PMD_SIZE) || end - addr != PMD_SIZE || !pmd_none(*dst_pmd))
 		return FORK_REFUSED_RANGE;
-	/*
-	 * write_protect_seq is raised: a pin that is not seen here will not be.
-	 * Pairs with the atomic set_bit() in gup_fast(), before it looks there.
-	 */
-	smp_mb();
-	if (test_bit(MMF_HAS_PINNED, &mm->flags))
-		return FORK_REFUSED_PINNED;
 	if (mm_has_notifiers(mm))
 		return FORK_REFUSED_NOTIFIER;
 	return -1;
@@ -151,17 +144,20 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	int reason = refusal(dst_vma, src_vma, dst_pmd, addr, end);
 	unsigned int users;
 
-	if (reason >= 0) {
-		fork_count(reason);
-		trace_fork_fallback(src_mm, addr, fork_count_names[reason]);
-		return quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
+	if (reason < 0) {
+		note_sharer(src_mm);
+		note_sharer(dst_mm);
+		quire_background_add(dst_mm);
+		users = quire_pt_share(src_vma, addr, dst_mm, src_pmd, dst_pmd);
+		if (users) {
+			trace_fork_share(dst_mm, addr, users);
+			return 1;
+		}
+		reason = FORK_REFUSED_PINNED;
 	}
-	note_sharer(src_mm);
-	note_sharer(dst_mm);
-	quire_background_add(dst_mm);
-	users = quire_pt_share(src_mm, dst_mm, src_pmd, dst_pmd);
-	trace_fork_share(dst_mm, addr, users);
-	return 1;
+	fork_count(reason);
+	trace_fork_fallback(src_mm, addr, fork_count_names[reason]);
+	return quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
 }
 
 /* Walkers without the lock, from before the first table is shared, must be gone. */

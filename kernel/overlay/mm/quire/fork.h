@@ -43,8 +43,8 @@ DECLARE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 extern struct quire_feature quire_fork_feature;
 extern struct mm_struct *quire_pt_orphans;
 
-unsigned int quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
-			    pmd_t *src_pmd, pmd_t *dst_pmd);
+unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
+			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd);
 void quire_pt_on_mmlist(struct mm_struct *mm);
 int quire_pt_init(void);
 struct mm_struct *quire_next_mm(pid_t *pid);

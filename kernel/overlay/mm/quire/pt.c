@@ -188,29 +188,68 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 	fork_count(FORK_TABLES_SANITIZED);
 }
 
+/*
+ * Does a table map a page with a pin? Only exclusive pages have any. The PTL is
+ * held; no entry changes, for the VMA is locked and the reverse map needs the PTL.
+ */
+static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
+			     unsigned long addr)
+{
+	pte_t *pte = first_slot(pt);
+	int i;
+
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
+		pte_t ptent = ptep_get(pte);
+		struct page *page;
+
+		if (!pte_present(ptent))
+			continue;
+		page = vm_normal_page(vma, addr, ptent);
+		if (page && PageAnon(page) && PageAnonExclusive(page) &&
+		    folio_maybe_dma_pinned(page_folio(page)))
+			return true;
+	}
+	return false;
+}
+
 /**
  * quire_pt_share - let a new process use a table
- * @src_mm: the parent, mmap_lock held for writing
- * @dst_mm: the child, likewise
- * @src_pmd: points to the table, marked or not; its VMA is locked for writing
+ * @vma: the parent's, covers the table, locked for writing
+ * @addr: what the table maps first
+ * @dst_mm: the child, mmap_lock held for writing
+ * @src_pmd: points to the table, marked or not
  * @dst_pmd: none
  *
- * Reads and changes no entry. Cannot fail. The parent's TLB must be flushed
- * before the child runs and before the parent's mmap_lock is let go.
- * Returns how many use the table now.
+ * Changes no entry, and reads none unless the parent has ever pinned memory. The
+ * parent's TLB must be flushed before the child runs and before the parent's
+ * mmap_lock is let go.
+ * Context: the parent's mmap_lock is held for writing and its write_protect_seq
+ * is raised.
+ * Returns how many use the table now, or 0 if it maps a pinned page.
  */
-unsigned int quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
-			    pmd_t *src_pmd, pmd_t *dst_pmd)
+unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
+			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd)
 {
+	struct mm_struct *src_mm = vma->vm_mm;
 	struct ptdesc *pt = quire_pmd_ptdesc(*src_pmd);
 	struct quire_pt_state *state = quire_pt_state(pt);
 	spinlock_t *ptl = pte_lockptr(src_mm, src_pmd);
-	unsigned int users;
+	unsigned int users = 0;
 
 	spin_lock(ptl);
 	if (pmd_pt_shared(*src_pmd)) {
 		state->users++;
 	} else {
+		/*
+		 * A pin that is not seen here will not be: GUP-fast takes it
+		 * back when it finds that write_protect_seq was raised. The
+		 * barrier pairs with the atomic set_bit() in gup_fast(), before
+		 * it looks there. None is taken through a marked PMD.
+		 */
+		smp_mb();
+		if (test_bit(MMF_HAS_PINNED, &src_mm->flags) &&
+		    maps_pinned_page(pt, vma, addr))
+			goto out;
 		state->users = 2;
 		state->flags = 0;
 		*quire_pt_owner(pt) = src_mm;
@@ -219,10 +258,11 @@ unsigned int quire_pt_share(struct mm_struct *src_mm, struct mm_struct *dst_mm,
 	}
 	set_pmd(dst_pmd, *src_pmd);
 	users = state->users;
-	spin_unlock(ptl);
 	mm_inc_nr_ptes(dst_mm);
 	fork_count(FORK_PMDS_MARKED);
 	fork_count(FORK_TABLES_SHARED);
+out:
+	spin_unlock(ptl);
 	return users;
 }
 

@@ -351,29 +351,57 @@ TEST_SLOW(fork_gup, parent_pins_for_writing)
 	pin(_metadata, self->page, PIN_FLAG_WRITE, false);
 }
 
-/* Who has pinned does not share from then on. */
-TEST_SLOW(fork_gup, pinned_process_copies)
+/* A child that reports how many tables it shares, and ends. */
+static int tables_in_child(char *page)
 {
-	struct pin_longterm_test args = { (uintptr_t)self->page, PAGE, PIN_FLAG_WRITE };
-	int fd = open("/sys/kernel/debug/gup_test", O_RDWR), status;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(page[3] == 'a' ? shared_tables(getpid()) : 100);
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A table with a pinned page is copied, the others are shared. */
+static void pin_and_fork(struct __test_metadata *_metadata, char *page, unsigned int flags)
+{
+	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
+	int fd = open("/sys/kernel/debug/gup_test", O_RDWR);
 	char seen[PAGE];
 	uint64_t to = (uintptr_t)seen;
-	pid_t pid;
+	long refused = fork_stat("refused_pinned");
 
 	if (fd < 0)
 		SKIP(return, "no gup_test");
 	ASSERT_EQ(0, ioctl(fd, PIN_START, &args));
-	pid = fork();
-	ASSERT_LE(0, pid);
-	if (!pid)
-		_exit(shared_tables(getpid()) == 0 && self->page[3] == 'a' ? 0 : 1);
-	memset(self->page, 'z', PAGE);
+	EXPECT_EQ(TABLES - 1, tables_in_child(page));
+	EXPECT_EQ(1, fork_stat("refused_pinned") - refused);
+	memset(page, 'z', PAGE);
 	ASSERT_EQ(0, ioctl(fd, PIN_READ, &to));
 	EXPECT_EQ('z', seen[77]);
-	ASSERT_EQ(pid, waitpid(pid, &status, 0));
-	EXPECT_EQ(0, status);
-	ioctl(fd, PIN_STOP);
+	memset(page, 'a', PAGE);
+	ASSERT_EQ(0, ioctl(fd, PIN_STOP));
+	/* What is not pinned any more is shared. */
+	EXPECT_EQ(TABLES, tables_in_child(page));
 	close(fd);
+}
+
+TEST_SLOW(fork_gup, pinned_table_is_copied)
+{
+	pin_and_fork(_metadata, self->page, PIN_FLAG_WRITE);
+}
+
+TEST_SLOW(fork_gup, table_pinned_fast_for_reading_is_copied)
+{
+	pin_and_fork(_metadata, self->page, PIN_FLAG_FAST);
+}
+
+TEST_SLOW(fork_gup, last_slot_is_pinned)
+{
+	char *last = self->area + TABLE - PAGE;
+
+	memset(last, 'a', PAGE);
+	pin_and_fork(_metadata, last, PIN_FLAG_FAST | PIN_FLAG_WRITE);
 }
 
 TEST_HARNESS_MAIN
