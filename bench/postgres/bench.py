@@ -7,6 +7,9 @@ from bench.core import Aim, Benchmark, Figure, Options
 def script(options: Options) -> str:
     """Return the guest's script: many short connections, few long ones, and many that have each read the whole pool."""
     readers = options.pick(100, 40, 4)
+    pool_mb = options.pick(1024, 256, 64)
+    # Four tables that fill the pool together. A scan of more than a quarter of it would go through a small ring instead.
+    rows = pool_mb * 128 * 15 // 64
     return f"""bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
 mkdir -p home
 chown postgres: home
@@ -14,9 +17,11 @@ cd home
 as() {{ setpriv --reuid postgres --regid postgres --init-groups env HOME="$PWD" "$@"; }}
 as "$bin/initdb" --no-sync -A trust -D data >initdb.log 2>&1 || {{ cat initdb.log; exit 1; }}
 cat >>data/postgresql.conf <<END
-shared_buffers = 768MB
+shared_buffers = {pool_mb}MB
 huge_pages = off
 fsync = off
+wal_level = minimal
+max_wal_senders = 0
 autovacuum = off
 jit = off
 max_parallel_workers_per_gather = 0
@@ -45,10 +50,13 @@ as "$bin/psql" -q -h "$PWD" postgres <hold >/dev/null &
 exec 9>hold
 echo 'select pg_advisory_lock(1);' >&9
 until_locks granted 1
-cat >scan.sql <<END
-select count(*) from pgbench_accounts;
-select pg_advisory_lock_shared(1);
-END
+for table in filler1 filler2 filler3 filler4; do
+    # One row a page, so that to count the rows is to look at each page.
+    ask "create table $table (page text); alter table $table alter page set storage plain;
+        insert into $table select repeat('x', 8000) from generate_series(1, {rows})" >/dev/null
+    echo "select count(*) from $table;"
+done >scan.sql
+echo 'select pg_advisory_lock_shared(1);' >>scan.sql
 before=$(tables)
 bench -f scan.sql -c {readers} -j 2 -t 1 >scan &
 job=$!
@@ -69,16 +77,17 @@ BENCHMARK = Benchmark(
     script=script,
     shown=("tps", "pagetables_kB"),
     more_is_better=frozenset({"tps"}),
+    note="an emulated TLB and cache are not those of hardware, where sharing gave a database 25 to 49 % in 2006",
     icount_note="one CPU: clients and servers take turns; use --clock",
     main=({"run": "read_pool"}, "pagetables_kB"),
     timeout=2400,
     boots=(("time", 1),),
     smoke=False,
     aims=(
-        Aim("selects a second", "tps", {"run": "select"}, 0.98, clock="time", more_is_better=True),
-        Aim("connections a second", "tps", {"run": "connect"}, 1.0, clock="time", more_is_better=True),
-        Aim("page tables of 100 connections that have read the pool, times less", "pagetables_kB",
-            {"run": "read_pool"}, 10, "times", clock="time"),
+        Aim("selects a second", "tps", {"run": "select"}, 1.0, clock="time", more_is_better=True),
+        Aim("connections a second", "tps", {"run": "connect"}, 1.25, clock="time", more_is_better=True),
+        Aim("page tables of 100 connections that have read the pool of 1 GB, times less", "pagetables_kB",
+            {"run": "read_pool"}, 20, "times", clock="time", headline=True),
     ),
     figures=(
         Figure("mshare, Wartak, June 2025", "pgbench -S, 16000 clients (130 to 140 thousand before)", 135000, 189000,
