@@ -5,7 +5,6 @@
  * area of whole tables, so that their table is shared at fork.
  */
 #define _GNU_SOURCE
-#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
@@ -14,18 +13,6 @@
 
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
-
-/* As in mm/gup_test.h. */
-struct pin_longterm_test {
-	uint64_t addr;
-	uint64_t size;
-	uint32_t flags;
-};
-#define PIN_FLAG_WRITE	1
-#define PIN_FLAG_FAST	2
-#define PIN_START	_IOW('g', 7, struct pin_longterm_test)
-#define PIN_STOP	_IO('g', 8)
-#define PIN_READ	_IOW('g', 9, uint64_t)
 
 FIXTURE(fork_gup) {
 	char *area;
@@ -279,7 +266,7 @@ TEST_SLOW(fork_gup, ptrace_pokes)
 static void pin(struct __test_metadata *_metadata, char *page, unsigned int flags, bool in_child)
 {
 	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
-	int fd = open("/sys/kernel/debug/gup_test", O_RDWR), status;
+	int fd = open(GUP_TEST, O_RDWR), status;
 	char seen[PAGE];
 	uint64_t to = (uintptr_t)seen;
 	int pinned[2], wrote[2];
@@ -366,7 +353,7 @@ static int tables_in_child(char *page)
 static void pin_and_fork(struct __test_metadata *_metadata, char *page, unsigned int flags)
 {
 	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
-	int fd = open("/sys/kernel/debug/gup_test", O_RDWR);
+	int fd = open(GUP_TEST, O_RDWR);
 	char seen[PAGE];
 	uint64_t to = (uintptr_t)seen;
 	long refused = fork_stat("refused_pinned");

@@ -19,7 +19,7 @@
 #define TABLES 6
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-#define THREADS 3
+#define THREADS 4	/* the last one pins its pages */
 #define GROUP "/sys/fs/cgroup/quire_fork_race"
 #define SWAP "/dev/zram0"
 
@@ -31,6 +31,7 @@ struct writer {
 	pthread_t thread;
 	unsigned int index;
 	unsigned long bad;
+	unsigned long pins;
 };
 
 static uint64_t next(uint64_t *random)
@@ -55,6 +56,40 @@ static void *writer(void *arg)
 		w->bad += *word != expected[i];
 		*word = expected[i] = random;
 	}
+	return NULL;
+}
+
+/*
+ * Pins one of its pages after the other, and finds through the pin what it
+ * writes by the page table, however often the process forks meanwhile.
+ */
+static void *pinner(void *arg)
+{
+	struct writer *w = arg;
+	uint64_t random = 4711, copy[PAGE / 8], to = (uintptr_t)copy;
+	int fd = open(GUP_TEST, O_RDWR);
+
+	while (!stop && fd >= 0) {
+		unsigned long i = next(&random) % (PAGES / THREADS) * THREADS + w->index;
+		volatile uint64_t *word = (uint64_t *)(area + i * PAGE);
+		struct pin_longterm_test pin = {
+			(uintptr_t)word, PAGE, random >> 32 & (PIN_FLAG_WRITE | PIN_FLAG_FAST)
+		};
+		unsigned int n;
+
+		if (ioctl(fd, PIN_START, &pin))
+			continue;
+		w->pins++;
+		for (n = random >> 40 & 7; n; n--) {
+			*word = next(&random);
+			if (random & 1)
+				usleep(random >> 16 & 4095);
+			w->bad += ioctl(fd, PIN_READ, &to) || copy[0] != *word;
+		}
+		ioctl(fd, PIN_STOP);
+	}
+	if (fd >= 0)
+		close(fd);
 	return NULL;
 }
 
@@ -159,7 +194,8 @@ FIXTURE_SETUP(fork_race)
 	ASSERT_NE(NULL, area);
 	for (i = 0; i < THREADS; i++) {
 		self->writers[i].index = i;
-		ASSERT_EQ(0, pthread_create(&self->writers[i].thread, NULL, writer,
+		ASSERT_EQ(0, pthread_create(&self->writers[i].thread, NULL,
+					    i < THREADS - 1 ? writer : pinner,
 					    &self->writers[i]));
 	}
 	ASSERT_EQ(0, pthread_create(&self->disturber, NULL, disturber, NULL));
@@ -203,7 +239,7 @@ TEST_F_TIMEOUT(fork_race, all_at_once, 7200)
 		pthread_join(self->writers[i].thread, NULL);
 		EXPECT_EQ(0, self->writers[i].bad);
 	}
-	TH_LOG("%lu children", children);
+	TH_LOG("%lu children, %lu pins", children, self->writers[THREADS - 1].pins);
 }
 
 int main(int argc, char **argv)

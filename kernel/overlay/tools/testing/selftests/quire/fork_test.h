@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -21,6 +22,19 @@
 #define SLOTS	(TABLE / PAGE)
 #define FOLDER	"/sys/kernel/mm/quire/fork/"
 #define CHECK	"/sys/kernel/debug/quire/pt_check"
+#define GUP_TEST "/sys/kernel/debug/gup_test"
+
+/* As in mm/gup_test.h. */
+struct pin_longterm_test {
+	uint64_t addr;
+	uint64_t size;
+	uint32_t flags;
+};
+#define PIN_FLAG_WRITE	1
+#define PIN_FLAG_FAST	2
+#define PIN_START	_IOW('g', 7, struct pin_longterm_test)
+#define PIN_STOP	_IO('g', 8)
+#define PIN_READ	_IOW('g', 9, uint64_t)
 
 static inline long fork_stat(const char *name)
 {
