@@ -30,6 +30,16 @@ def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
     selftest("prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
 
 
+@pytest.mark.debug
+def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:
+    """Where every request wants zeroed memory all of them are served, and what is not is cleared once."""
+    cases = ("huge_faults_take_from_the_pool", "an_empty_pool_costs_one_clear", "shmem", "hugetlb_counts_as_zero_once",
+             "others_waste_it")
+    report = selftest("prezero_basic", *(word for case in cases for word in ("-t", case)),
+                      append="quire=prezero init_on_alloc=1", timeout=1200)
+    assert len(report.passed) == len(cases)
+
+
 def test_page_reporting(selftest: Callable[..., ktap.Report]) -> None:
     """What is reported to the hypervisor as free is not taken for zero afterwards."""
     selftest("prezero_basic", "-t", "page_reporting", append="quire=prezero", timeout=1200,

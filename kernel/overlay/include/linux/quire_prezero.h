@@ -157,6 +157,9 @@ static inline struct page *quire_prezero_pcp_pick(struct list_head *list, bool w
 /**
  * quire_prezero_wanted - should a request look for zeroed memory
  * @gfp: its flags
+ *
+ * With init_on_alloc each should: a clear that is saved is worth the same whoever
+ * asked for it.
  */
 static inline bool quire_prezero_wanted(gfp_t gfp)
 {
@@ -276,10 +279,11 @@ static inline bool quire_prezero_take(struct page *page, unsigned int order, boo
  * quire_prezero_gfp - what a request that needs a zeroed folio adds to gfp
  * @order: of the folio; of a huge page where it may be one
  *
- * __GFP_ZERO while the node has such blocks, else 0: nobody is to pay for a clear
- * before it is sure that the folio will be used. Ask once and keep the answer: it
- * may be another a moment later, and quire_prezero_cleared() tells from the flags
- * whether to clear the folio.
+ * __GFP_ZERO while the node has such blocks, or with init_on_alloc, where all that
+ * is allocated is cleared; else 0: nobody is to pay for a clear before it is sure
+ * that the folio will be used. Ask once and keep the answer: it may be another a
+ * moment later, and quire_prezero_cleared() tells from the flags whether to clear
+ * the folio.
  */
 static inline gfp_t quire_prezero_gfp(unsigned int order)
 {

@@ -198,6 +198,9 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 {
 	int i;
 
+	/* init_on_alloc: it is cleared by the allocator in any case, so by nobody else. */
+	if (want_init_on_alloc(0))
+		return __GFP_ZERO;
 	for (i = 0; i < MAX_NR_ZONES; i++) {
 		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
 
