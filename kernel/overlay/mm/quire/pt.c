@@ -901,22 +901,23 @@ void quire_pt_show_orphans(void)
  * __quire_pt_oom_points - what a process may hold without being charged for it
  * @mm: any
  *
- * Whose tables the orphans' charge is for is not recorded. A sharer may be the
- * last user of all of it, as far as its tables reach beyond what it is charged
- * for itself. That is too much for some, and hides nobody from the OOM killer.
- * Context: any. Returns pages.
+ * Whose tables the orphans' charge is for is not recorded, nor who uses which table
+ * of shared memory. A sharer may be a user of all of them, as far as its tables
+ * reach beyond what it is charged for itself. That is too much for some, and hides
+ * nobody from the OOM killer. Context: any. Returns pages.
  */
 unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 {
-	unsigned long orphans, charged, reach;
+	unsigned long unseen, charged, reach;
 
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
 		return 0;
-	orphans = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES) +
-		  get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS);
+	unseen = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES) +
+		 get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS) +
+		 quire_shm_reached(mm);
 	charged = get_mm_rss(mm) + get_mm_counter(mm, MM_SWAPENTS);
 	reach = mm_pgtables_bytes(mm) / PAGE_SIZE * PTRS_PER_PTE;
-	return reach > charged ? min(orphans, reach - charged) : 0;
+	return reach > charged ? min(unseen, reach - charged) : 0;
 }
 
 int __init quire_pt_init(void)

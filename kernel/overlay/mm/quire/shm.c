@@ -507,6 +507,8 @@ void __quire_shm_join(struct vm_fault *vmf)
 	/* Seen by who has a VMA's lock for writing after us. */
 	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		set_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags);
+	if (!test_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags))
+		set_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags);
 	make_key(&key, vma, addr);
 	switch (join_patiently(vmf, &key)) {
 	case -EBUSY:

@@ -3,6 +3,7 @@
 #ifndef _MM_QUIRE_SHM_H
 #define _MM_QUIRE_SHM_H
 
+#include <linux/mm.h>
 #include <linux/quire_pt.h>
 #include <linux/quire_shm.h>
 
@@ -14,10 +15,22 @@ extern struct mm_struct *quire_shm_mm;
 
 unsigned long quire_shm_tables(void);
 const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+
+/* Pages that all tables together map, of which a process may reach all; 0 if it has none. */
+static inline unsigned long quire_shm_reached(struct mm_struct *mm)
+{
+	return test_bit(MMF_QUIRE_SHM, &mm->flags) ?
+	       get_mm_counter_sum(quire_shm_mm, MM_SHMEMPAGES) : 0;
+}
 #else
 #define quire_shm_mm	((struct mm_struct *)NULL)
 
 static inline unsigned long quire_shm_tables(void)
+{
+	return 0;
+}
+
+static inline unsigned long quire_shm_reached(struct mm_struct *mm)
 {
 	return 0;
 }
