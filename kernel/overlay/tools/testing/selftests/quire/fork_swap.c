@@ -60,15 +60,20 @@ static int join_group(void)
 	return write_word(GROUP "/cgroup.procs", "0");
 }
 
-/* Reclaim until most of the area is swapped out of this process. */
+/*
+ * Reclaim until most of the area is swapped out of this process. That may find
+ * nothing until the group's statistics are brought up to date, which is every
+ * other second.
+ */
 static bool swap_out(char *area)
 {
 	int i;
 
-	for (i = 0; i < 200; i++) {
+	for (i = 0; i < 2000; i++) {
 		if (smaps_of(getpid(), area, "Swap") >= (long)(LEN / 1024 * 3 / 4))
 			return true;
 		write_word(GROUP "/memory.reclaim", "16M");
+		usleep(10000);
 	}
 	return false;
 }

@@ -5,7 +5,6 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
@@ -36,8 +35,6 @@ struct pm_scan_arg {
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-#define SWAP "/dev/zram0"
-#define SWAP_BYTES (256UL << 20)
 #define HALF (TABLE / 2)
 
 struct side {
@@ -405,45 +402,12 @@ TEST_SLOW(calls, exec)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-static int make_swap(void)
-{
-	char page[PAGE] = "";
-	uint32_t *info = (uint32_t *)(page + 1024);
-	int fd;
-
-	swapoff(SWAP);
-	write_word("/sys/block/zram0/reset", "1");
-	if (write_word("/sys/block/zram0/disksize", "268435456"))
-		return -1;
-	info[0] = 1;
-	info[1] = SWAP_BYTES / PAGE - 1;
-	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
-	fd = open(SWAP, O_WRONLY);
-	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
-		return -1;
-	return swapon(SWAP, 0);
-}
-
 #define GROUP "/sys/fs/cgroup/quire_shm_calls"
-
-/* Pages of a file's mapping that are in memory. */
-static long resident(char *area)
-{
-	static unsigned char vec[PAGES];
-	long n = 0;
-
-	if (mincore(area, LEN, vec))
-		return -1;
-	for (int i = 0; i < PAGES; i++)
-		n += vec[i] & 1;
-	return n;
-}
 
 TEST_SLOW(calls, swap)
 {
 	struct side side = { .fd = memfd_create("swapped", 0) };
 	struct helper child;
-	int i;
 
 	ASSERT_EQ(0, make_swap());
 	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
@@ -455,17 +419,14 @@ TEST_SLOW(calls, swap)
 	ASSERT_EQ(0, start_helper(&child, serve, &side));
 	EXPECT_EQ(0, ask(&child, 'r'));
 	for (int round = 0; round < 2; round++) {
-		for (i = 0; i < 200 && resident(side.area) > PAGES / 4; i++)
-			write_word(GROUP "/memory.reclaim", "8M");
-		EXPECT_LT(i, 200);
+		EXPECT_TRUE(push_out(GROUP "/memory.reclaim", side.area, PAGES, PAGES / 4));
 		EXPECT_TRUE(tables_consistent());
 		EXPECT_EQ(0, ask(&child, 'r'));
 		EXPECT_EQ(0, wrong(side.area, PAGES, 7));
 	}
 	/* In again for one is in for all. */
 	EXPECT_EQ(TABLES, ask(&child, 's'));
-	for (i = 0; i < 200 && resident(side.area) > PAGES / 4; i++)
-		write_word(GROUP "/memory.reclaim", "8M");
+	EXPECT_TRUE(push_out(GROUP "/memory.reclaim", side.area, PAGES, PAGES / 4));
 	EXPECT_EQ(0, swapoff(SWAP));
 	EXPECT_EQ(0, wrong(side.area, PAGES, 7));
 	EXPECT_TRUE(tables_consistent());
