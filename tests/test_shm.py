@@ -12,7 +12,7 @@ import ktap
 from guest import boot
 
 # Each guest boot costs more than the programs it runs.
-PROGRAMS = ("shm_basic", "shm_calls")
+PROGRAMS = ("shm_basic", "shm_calls", "shm_cgroup")
 
 
 @pytest.mark.debug

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Processes of several memory cgroups share the page tables of one segment: a
+ * limit, an OOM kill, a move and the end of one group leave the others' data
+ * right, the tables are charged once, and the OOM killer sees who maps a lot.
+ */
+#define _GNU_SOURCE
+#include <sys/stat.h>
+
+#include "harness.h"
+#include "shm_test.h"
+
+#define TABLES 4
+#define PAGES (TABLES * SLOTS)
+#define LEN (TABLES * TABLE)
+#define TOP "/sys/fs/cgroup/quire_shm_cgroup"
+/* What a process may need beside them, of all levels, for what it does here. */
+#define OWN_TABLES 3
+
+/* A number after "name " in a group's file, or all that the file holds; -1 if there is none. */
+static long number_of(const char *group, const char *file, const char *name)
+{
+	char path[128], word[64] = "";
+	long value, found = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), TOP "%s/%s", group, file);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	if (!name && fscanf(f, "%ld", &value) == 1)
+		found = value;
+	while (name && fscanf(f, "%63s %ld", word, &value) == 2)
+		if (!strcmp(word, name))
+			found = value;
+	fclose(f);
+	return found;
+}
+
+/* Page tables that a group and those in it are charged for. */
+static long tables_of(const char *group)
+{
+	/* This read sums up what the CPUs have counted; memory.stat alone may be old. */
+	number_of(group, "cpu.stat", "usage_usec");
+	return number_of(group, "memory.stat", "pagetables") / (long)PAGE;
+}
+
+/* Are all tables those of b and others; what is free no longer counts in the end. */
+static bool sum_is(const char *a, long others)
+{
+	for (int i = 0; i < 20000; i++) {
+		if ((a ? tables_of(a) : 0) + tables_of("/b") + others == tables_of(""))
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+static bool falls_to(const char *group, long tables)
+{
+	for (int i = 0; i < 20000 && tables_of(group) != tables; i++)
+		usleep(10000);
+	return tables_of(group) == tables;
+}
+
+static bool counts(const char *group, const char *event)
+{
+	for (int i = 0; i < 20000 && number_of(group, "memory.events", event) < 1; i++)
+		usleep(10000);
+	return number_of(group, "memory.events", event) >= 1;
+}
+
+static bool remove_group(const char *group)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), TOP "%s", group);
+	for (int i = 0; i < 20000 && rmdir(path) && errno == EBUSY; i++)
+		usleep(10000);
+	return access(path, F_OK);
+}
+
+/* Pages that fill() has come to before it was killed; -1 if there is anything else. */
+static long filled(const char *area, uint64_t seed)
+{
+	const uint64_t *word;
+	long n = 0;
+
+	for (unsigned long i = 0; i < PAGES; i++) {
+		word = (const uint64_t *)(area + i * PAGE);
+		if (*word == word_for(i, seed) && n == (long)i)
+			n++;
+		else if (*word)
+			return -1;
+	}
+	return n;
+}
+
+/* More private memory than any group here may have. */
+static long eat(void)
+{
+	size_t len = 256UL << 20;
+	char *area = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	memset(area, 1, len);
+	return 0;
+}
+
+/*
+ * a, b, c: join a group; f, F: fill; r, R: pages that are wrong; t: touch each
+ * table; p: how far the fill came; s: tables; e: eat
+ */
+static long serve(char command, void *area)
+{
+	switch (command) {
+	case 'a':
+		return write_word(TOP "/a/cgroup.procs", "0");
+	case 'b':
+		return write_word(TOP "/b/cgroup.procs", "0");
+	case 'c':
+		return write_word(TOP "/c/cgroup.procs", "0");
+	case 'f':
+	case 'F':
+		fill(area, PAGES, command);
+		return 0;
+	case 'r':
+		return wrong(area, PAGES, 'f');
+	case 'R':
+		return wrong(area, PAGES, 'F');
+	case 't':
+		for (int i = 1; i <= TABLES; i++)
+			(void)*(volatile char *)(area + i * TABLE - 1);
+		return 0;
+	case 'p':
+		return filled(area, 'f');
+	case 's':
+		return file_tables(getpid());
+	case 'e':
+		return eat();
+	}
+	return -1;
+}
+
+FIXTURE(groups) {
+	struct helper a, b;
+	long tables;
+	char *area;
+	int fd;
+};
+
+FIXTURE_SETUP(groups)
+{
+	NEED_SHM_FEATURE();
+	signal(SIGPIPE, SIG_IGN);
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(TOP, 0755);
+	write_word(TOP "/cgroup.subtree_control", "+memory");
+	mkdir(TOP "/a", 0755);
+	mkdir(TOP "/b", 0755);
+	mkdir(TOP "/c", 0755);
+	if (access(TOP "/c/memory.max", W_OK))
+		SKIP(return, "no memory controller");
+	self->tables = shm_number("tables");
+	self->fd = memfd_create("quire", 0);
+	ASSERT_EQ(0, ftruncate(self->fd, LEN));
+	self->area = map_file(self->fd, TABLES, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, self->area);
+	ASSERT_EQ(0, start_helper(&self->a, serve, self->area));
+	ASSERT_EQ(0, ask(&self->a, 'a'));
+	ASSERT_EQ(0, start_helper(&self->b, serve, self->area));
+	ASSERT_EQ(0, ask(&self->b, 'b'));
+}
+
+/* Ends a helper that others may hold the pipe of; returns its status. */
+static int end(struct helper *h)
+{
+	int status;
+
+	if (!h->pid)
+		return 0;
+	(void)!write(h->to, "q", 1);
+	status = stop_helper(h);
+	h->pid = 0;
+	return status;
+}
+
+FIXTURE_TEARDOWN(groups)
+{
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, end(&self->a));
+	EXPECT_EQ(0, end(&self->b));
+	munmap(self->area, LEN);
+	close(self->fd);
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(self->tables, shm_number("tables"));
+	EXPECT_TRUE(remove_group("/a"));
+	EXPECT_TRUE(remove_group("/b"));
+	EXPECT_TRUE(remove_group("/c"));
+	EXPECT_TRUE(remove_group(""));
+}
+
+/*
+ * The group that pays has room for half of the pages; all see all of them. Its
+ * limit is memory.high: at memory.max reclaim may find nothing, see push_out(),
+ * and have it killed.
+ */
+TEST_SLOW(groups, limit_of_one)
+{
+	ASSERT_EQ(0, make_swap());
+	ASSERT_EQ(0, write_word(TOP "/a/memory.high", "5M"));
+	EXPECT_EQ(0, ask(&self->a, 'f'));
+	EXPECT_TRUE(counts("/a", "high"));
+	EXPECT_TRUE(push_out(TOP "/a/memory.reclaim", self->area, PAGES, PAGES * 3 / 4));
+	EXPECT_GT(number_of("/a", "memory.swap.current", NULL), 0);
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	EXPECT_EQ(TABLES, ask(&self->a, 's'));
+	EXPECT_EQ(TABLES, ask(&self->b, 's'));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->a, 'r'));
+	EXPECT_EQ(0, ask(&self->b, 'F'));
+	EXPECT_EQ(0, ask(&self->a, 'R'));
+	EXPECT_EQ(0, swapoff(SWAP));
+	EXPECT_EQ(0, ask(&self->b, 'R'));
+	write_word("/sys/block/zram0/reset", "1");
+}
+
+/* Who made the tables and paid for the pages is killed for other memory. */
+TEST_SLOW(groups, oom_kill_of_one)
+{
+	EXPECT_EQ(0, ask(&self->a, 'f'));
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.swap.max", "0"));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "16M"));
+	EXPECT_EQ(-1, ask(&self->a, 'e'));
+	EXPECT_EQ(256 + SIGKILL, end(&self->a));
+	EXPECT_TRUE(counts("/a", "oom_kill"));
+	EXPECT_EQ(0, number_of("/b", "memory.events", "oom_kill"));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(TABLES, ask(&self->b, 's'));
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	EXPECT_EQ(0, ask(&self->b, 'F'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 'F'));
+}
+
+/* Killed in the midst of filling tables that another uses, with no room for more. */
+TEST_SLOW(groups, oom_kill_in_a_table)
+{
+	long n;
+
+	EXPECT_EQ(0, ask(&self->b, 't'));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.swap.max", "0"));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "5M"));
+	EXPECT_EQ(-1, ask(&self->a, 'f'));
+	EXPECT_EQ(256 + SIGKILL, end(&self->a));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(TABLES, ask(&self->b, 's'));
+	n = ask(&self->b, 'p');
+	EXPECT_LT(0, n);
+	EXPECT_GT((long)PAGES, n);
+	EXPECT_EQ(0, ask(&self->b, 'F'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 'F'));
+}
+
+/* What a group had charged outlives it, in memory and in swap. */
+TEST_SLOW(groups, move_and_remove)
+{
+	ASSERT_EQ(0, make_swap());
+	EXPECT_EQ(0, ask(&self->a, 'f'));
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	ASSERT_EQ(0, ask(&self->a, 'c'));
+	ASSERT_TRUE(remove_group("/a"));
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	EXPECT_EQ(0, ask(&self->a, 'F'));
+	EXPECT_TRUE(push_out(TOP "/memory.reclaim", self->area, PAGES, PAGES / 4));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->b, 'R'));
+	EXPECT_EQ(0, ask(&self->a, 'R'));
+	EXPECT_EQ(TABLES, ask(&self->a, 's'));
+	EXPECT_EQ(TABLES, ask(&self->b, 's'));
+	EXPECT_EQ(0, swapoff(SWAP));
+	EXPECT_EQ(0, ask(&self->b, 'R'));
+	write_word("/sys/block/zram0/reset", "1");
+}
+
+/* Once, to the group of the process that made it, as long as anybody uses it. */
+TEST_SLOW(groups, tables_are_charged_once)
+{
+	long pmds;
+
+	EXPECT_EQ(0, ask(&self->a, 'f'));
+	EXPECT_LE(TABLES, tables_of("/a"));
+	EXPECT_GE(TABLES + OWN_TABLES, tables_of("/a"));
+	pmds = proc_sum(self->b.pid, "status", "VmPTE");
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	EXPECT_LE(pmds + TABLES * 4, proc_sum(self->b.pid, "status", "VmPTE"));
+	EXPECT_GE(OWN_TABLES, tables_of("/b"));
+	EXPECT_TRUE(sum_is("/a", 0));
+	EXPECT_EQ(0, end(&self->a));
+	EXPECT_TRUE(falls_to("/a", TABLES));
+	EXPECT_EQ(0, ask(&self->b, 'r'));
+	ASSERT_TRUE(remove_group("/a"));
+	EXPECT_TRUE(sum_is(NULL, TABLES));
+	EXPECT_EQ(0, end(&self->b));
+	EXPECT_TRUE(falls_to("", 0));
+}
+
+#define BIG 64
+
+static long own_score(void)
+{
+	long score = -1;
+	FILE *f = fopen("/proc/self/oom_score", "r");
+
+	if (f && fscanf(f, "%ld", &score) != 1)
+		score = -1;
+	if (f)
+		fclose(f);
+	return score;
+}
+
+/* Reads the first tables, shared or not, and returns the score of a process that has done so. */
+static long score_of(char *area, int tables, const char *policy)
+{
+	int status, up[2];
+	long score = -1;
+	pid_t pid;
+
+	if (pipe(up))
+		return -1;
+	pid = fork();
+	if (!pid) {
+		if (write_word("/proc/self/quire", policy))
+			_exit(1);
+		for (unsigned long i = 0; i < tables * SLOTS; i++)
+			(void)*(volatile char *)(area + i * PAGE);
+		if (file_tables(getpid()) != (*policy == '0' ? 0 : tables))
+			_exit(2);
+		score = own_score();
+		_exit(write(up[1], &score, sizeof(score)) != sizeof(score));
+	}
+	close(up[1]);
+	if (read(up[0], &score, sizeof(score)) != sizeof(score))
+		score = -1;
+	close(up[0]);
+	waitpid(pid, &status, 0);
+	return status ? -1 : score;
+}
+
+/* What is reached through shared tables counts as what is mapped by own ones, and no more. */
+TEST(oom_score)
+{
+	static char block[TABLE];
+	long none, alone, shared, few;
+	char *area;
+	int fd;
+
+	NEED_SHM_FEATURE();
+	fd = memfd_create("quire", 0);
+	for (int i = 0; i < BIG; i++)
+		ASSERT_EQ((ssize_t)sizeof(block), write(fd, block, sizeof(block)));
+	area = map_file(fd, BIG, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, area);
+	none = score_of(area, 0, "0");
+	alone = score_of(area, BIG, "0");
+	ASSERT_LT(none + 10, alone);
+	shared = score_of(area, BIG, "1");
+	EXPECT_LE(alone - 2, shared);
+	EXPECT_GE(alone + 2, shared);
+	/* Whatever there is, its own tables do not reach it. */
+	for (unsigned long i = 0; i < BIG * SLOTS; i++)
+		(void)*(volatile char *)(area + i * PAGE);
+	few = score_of(area, 1, "1");
+	EXPECT_LT(0, few);
+	EXPECT_GT(none + (alone - none) / 2, few);
+	munmap(area, BIG * TABLE);
+	close(fd);
+}
+
+TEST_HARNESS_MAIN
