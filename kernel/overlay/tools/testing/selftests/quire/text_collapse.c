@@ -21,8 +21,7 @@ FIXTURE(text) {
 
 FIXTURE_SETUP(text)
 {
-	if (access(FEATURE "enabled", W_OK))
-		SKIP(return, "the kernel has no text feature");
+	NEED_TEXT_FEATURE();
 	ASSERT_EQ(0, fresh_program(PROGRAM));
 }
 
@@ -120,9 +119,8 @@ TEST_F_TIMEOUT(text, files_with_a_writer_are_left_alone, 600)
 
 	ASSERT_GE(fd, 0);
 	ASSERT_EQ(0, set("delay_ms", "0"));
-	map = map_file(PROGRAM, FILE_SIZE);
+	map = map_resident(PROGRAM);
 	ASSERT_NE(NULL, map);
-	read_pages(map, FILE_SIZE);
 	EXPECT_TRUE(wait_stat("fallback_writer", refused + 1));
 	read_pages(map, FILE_SIZE);
 	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));

@@ -23,8 +23,7 @@ FIXTURE(files) {
 
 FIXTURE_SETUP(files)
 {
-	if (access(FEATURE "enabled", W_OK))
-		SKIP(return, "the kernel has no text feature");
+	NEED_TEXT_FEATURE();
 	ASSERT_EQ(0, fresh_program(PROGRAM));
 }
 
@@ -437,9 +436,8 @@ TEST_F_TIMEOUT(files, one_block_in_use, 600)
 	int tube[2];
 
 	ASSERT_EQ(0, set("enabled", "0"));
-	map = map_file(PROGRAM, FILE_SIZE);
+	map = map_resident(PROGRAM);
 	ASSERT_NE(NULL, map);
-	read_pages(map, FILE_SIZE);
 	held = (struct iovec){ map + 100 * PAGE, 16 };
 	ASSERT_EQ(0, pipe(tube));
 	ASSERT_EQ(16, vmsplice(tube[1], &held, 1, 0));

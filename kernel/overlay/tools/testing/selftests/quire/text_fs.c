@@ -56,8 +56,7 @@ FIXTURE(erofs) {
 
 FIXTURE_SETUP(erofs)
 {
-	if (access(FEATURE "enabled", W_OK))
-		SKIP(return, "the kernel has no text feature");
+	NEED_TEXT_FEATURE();
 	if (!have_image("erofs"))
 		SKIP(return, "no mkfs.erofs");
 	ASSERT_EQ(0, set("enabled", "0"));
@@ -77,7 +76,6 @@ FIXTURE_TEARDOWN(erofs)
 TEST_F_TIMEOUT(erofs, first_exec_reads_it_huge, 600)
 {
 	long collapsed = stat_of("collapsed_blocks"), before, kb = 0;
-	unsigned char *map;
 
 	for (int i = 0; i < ROUNDS && kb != 3 * BLOCK_KB; i++) {
 		ASSERT_EQ(0, mount_image("erofs"));
@@ -87,10 +85,7 @@ TEST_F_TIMEOUT(erofs, first_exec_reads_it_huge, 600)
 	EXPECT_EQ(3 * BLOCK_KB, kb);
 	EXPECT_EQ(before + 3, stat_of("readahead_blocks"));
 	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
-	map = map_file(PROGRAM, FILE_SIZE);
-	ASSERT_NE(NULL, map);
-	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
-	munmap(map, FILE_SIZE);
+	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
 /* In whichever order its pages are called, neighbours' reading does not spoil a block. */
@@ -182,7 +177,6 @@ TEST_F_TIMEOUT(erofs, resident_page, 600)
 TEST_F_TIMEOUT(erofs, no_huge_page_to_be_had, 600)
 {
 	long before = stat_of("readahead_blocks"), nomem = stat_of("readahead_nomem"), kb = -1;
-	unsigned char *map;
 
 	if (access(INJECT "probability", W_OK))
 		SKIP(return, "no fault injection");
@@ -192,10 +186,7 @@ TEST_F_TIMEOUT(erofs, no_huge_page_to_be_had, 600)
 	EXPECT_EQ(0, kb);
 	EXPECT_EQ(before, stat_of("readahead_blocks"));
 	EXPECT_GE(stat_of("readahead_nomem"), nomem + 3);
-	map = map_file(PROGRAM, FILE_SIZE);
-	ASSERT_NE(NULL, map);
-	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
-	munmap(map, FILE_SIZE);
+	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
 /* All small, all resident: as Linux does 16 pages a fault, else a table a fault. */
@@ -225,9 +216,8 @@ TEST_F_TIMEOUT(erofs, random_advice_maps_as_linux, 600)
 	long wide;
 
 	ASSERT_EQ(0, set("readahead", "0"));
-	map = map_file(PROGRAM, FILE_SIZE);
+	map = map_resident(PROGRAM);
 	ASSERT_NE(NULL, map);
-	read_pages(map, FILE_SIZE);
 	munmap(map, FILE_SIZE);
 	map = map_file(PROGRAM, FILE_SIZE);
 	ASSERT_NE(NULL, map);
@@ -247,8 +237,7 @@ FIXTURE(squashfs) {
 
 FIXTURE_SETUP(squashfs)
 {
-	if (access(FEATURE "enabled", W_OK))
-		SKIP(return, "the kernel has no text feature");
+	NEED_TEXT_FEATURE();
 	if (!have_image("squashfs"))
 		SKIP(return, "no mksquashfs");
 	ASSERT_EQ(0, set("enabled", "0"));

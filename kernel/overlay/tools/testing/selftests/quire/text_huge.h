@@ -42,6 +42,27 @@ static inline void read_pages(const volatile unsigned char *map, size_t len)
 		(void)map[at];
 }
 
+/* Map the program's file, all of it resident then. */
+static inline unsigned char *map_resident(const char *path)
+{
+	unsigned char *map = map_file(path, FILE_SIZE);
+
+	if (map)
+		read_pages(map, FILE_SIZE);
+	return map;
+}
+
+/* Is what a new mapping shows of the program's text what was written to the file? */
+static inline bool file_is_right(const char *path)
+{
+	unsigned char *map = map_file(path, FILE_SIZE);
+	bool right = map && text_is_right(map + PAGE, 0, three_blocks.pages);
+
+	if (map)
+		munmap(map, FILE_SIZE);
+	return right;
+}
+
 /* Map the program's file as a library is mapped, until its blocks are huge. */
 static inline unsigned char *map_huge(const char *path)
 {

@@ -21,8 +21,7 @@ FIXTURE(place) {
 
 FIXTURE_SETUP(place)
 {
-	if (access(FEATURE "enabled", W_OK))
-		SKIP(return, "the kernel has no text feature");
+	NEED_TEXT_FEATURE();
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, defaults());
 	ASSERT_EQ(0, make_interp(INTERP));

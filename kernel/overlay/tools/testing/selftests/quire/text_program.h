@@ -36,6 +36,13 @@
 #define EXEC_BUSY	126	/* exit status: a writer had the program open */
 #define LIMIT_S		120	/* for what the worker does; only a failure takes so long */
 
+/* What each fixture begins with. After harness.h. */
+#define NEED_TEXT_FEATURE()						\
+	do {								\
+		if (access(FEATURE "enabled", W_OK))			\
+			SKIP(return, "the kernel has no text feature");	\
+	} while (0)
+
 __asm__(".pushsection .rodata\n"
 	".balign 16\n"
 	"text_loop:\n"
