@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import group
 import ktap
 from guest import boot, paths, splat
 
@@ -50,11 +51,19 @@ def fixture_guest(kernel: str) -> Callable[..., boot.Result]:
         if options["kernel"] == "debug":
             options["timeout"] *= DEBUG_SLOWDOWN
         result = boot.run(cmd, **options)
-        assert not result.splats, f"{splat.summary(result.splats)}\noutput:\n{_tail(result.output)}"
-        assert result.status not in (boot.HUNG, boot.DIED), (
-            f"{result.reason}\noutput:\n{_tail(result.output)}\nconsole:\n{_tail(result.console)}")
+        complaint = _complaint(result)
+        assert not complaint, complaint
         return result
     return run
+
+
+def _complaint(result: boot.Result) -> str:
+    """Say what is wrong with the guest itself, "" for nothing."""
+    if result.splats:
+        return f"{splat.summary(result.splats)}\noutput:\n{_tail(result.output)}"
+    if result.status in (boot.HUNG, boot.DIED):
+        return f"{result.reason}\noutput:\n{_tail(result.output)}\nconsole:\n{_tail(result.console)}"
+    return ""
 
 
 def _tail(text: str, lines: int = 40) -> str:
@@ -74,22 +83,40 @@ def fixture_selftest_programs() -> Path:
     return PROGRAMS
 
 
-@pytest.fixture(scope="session", name="selftest")
-def fixture_selftest(guest: Callable[..., boot.Result], selftest_programs: Path) -> Callable[..., ktap.Report]:
-    """selftest(name, *arguments, append="quire=on", **options): run a selftest in a guest; all of it must pass.
+@pytest.fixture(scope="session", name="selftests")
+def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dict[str, ktap.Report]]:
+    """selftests("name argument...", ..., append="quire=on", **options): run selftests one after the other in one guest.
 
-    Cases that the program itself skips are allowed, unless it skips all: the test is then skipped, with the reasons.
+    All of each must pass. What one does hides nothing of what the others said; a complaint of the kernel is the
+    group's. `timeout` is for each. Cases that a program itself skips are allowed, unless it skips all: that fails the
+    group, or skips the test if there is no other program.
     """
-    def run(name: str, *arguments: str, append: str = "quire=on", **options: Any) -> ktap.Report:
-        program = selftest_programs / name
-        assert program.exists(), f"no selftest {name}"
-        result = guest([str(program), *arguments], append=append, **options)
-        report = ktap.parse(result.output)
-        detail = f"\noutput:\n{_tail(result.output, 80)}"
-        assert not report.failed, f"failed: {', '.join(report.failed)}{detail}"
-        assert not report.problems, f"{'; '.join(report.problems)} (status {result.status}){detail}"
-        if not report.passed:
-            pytest.skip("; ".join(report.skipped))
-        assert result.status == 0, f"status {result.status}{detail}"
-        return report
+    def run(*commands: str, append: str = "quire=on", timeout: float = 600, **options: Any) -> dict[str, ktap.Report]:
+        lines = [command.split() for command in commands]
+        for name, *_ in lines:
+            assert (selftest_programs / name).exists(), f"no selftest {name}"
+        limit = timeout * (DEBUG_SLOWDOWN if kernel == "debug" else 1)
+        # Alone it has no other clock than the host's.
+        script = group.script([[str(selftest_programs / name), *rest] for name, *rest in lines],
+                              limit if len(lines) > 1 else 0)
+        result = boot.run(script, kernel=kernel, append=append, timeout=limit * len(lines), **options)
+        found = group.outcomes(result.output, list(commands))
+        print(group.summary(found))
+        complaint = _complaint(result)
+        bad = [one for one in found if one.complaint or (one.skipped and len(lines) > 1)]
+        assert not bad and not complaint, "\n".join([
+            group.summary(found), *(f"\noutput of {one.command}:\n{_tail(one.output or '', 80)}" for one in bad),
+            complaint])
+        if all(one.skipped for one in found):
+            pytest.skip("; ".join(found[0].report.skipped))
+        return {one.command: one.report for one in found}
+    return run
+
+
+@pytest.fixture(scope="session", name="selftest")
+def fixture_selftest(selftests: Callable[..., dict[str, ktap.Report]]) -> Callable[..., ktap.Report]:
+    """selftest(name, *arguments, append="quire=on", **options): run one selftest in a guest of its own."""
+    def run(name: str, *arguments: str, **options: Any) -> ktap.Report:
+        command = " ".join([name, *arguments])
+        return selftests(command, **options)[command]
     return run

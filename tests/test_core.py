@@ -14,27 +14,25 @@ QUIRE = "/sys/kernel/mm/quire"
 
 
 @pytest.mark.debug
-def test_unit_tests_and_vmstat(guest: Callable[..., boot.Result]) -> None:
-    """All KUnit suites of quire pass at boot, and /proc/vmstat has each counter of each feature's stats."""
-    result = guest(f"dmesg; echo == vmstat; grep ^quire_ /proc/vmstat; echo == stats; cd {QUIRE}; "
-                   "for file in */stats/*; do echo \"$file\"; done")
-    log, vmstat, stats = re.split(r"^== \w+\n", result.output, flags=re.M)
+def test_unit_tests_vmstat_and_switches(guest: Callable[..., boot.Result]) -> None:
+    """All KUnit suites of quire pass at boot, and /proc/vmstat has each counter of each feature's stats.
+
+    And each feature goes on, off, and drains; a value that is none is refused and changes nothing.
+    """
+    script = (f"dmesg; echo == vmstat; grep ^quire_ /proc/vmstat; echo == stats; cd {QUIRE}; "
+              "for file in */stats/*; do echo \"$file\"; done; echo == states; "
+              "for file in */enabled; do for value in 1 0 1 2 1; do echo $value > $file || exit 1; done; "
+              "for bad in 3 -1 on ''; do echo \"$bad\" > $file && exit 2; done 2>/dev/null; "
+              "read state < ${file%/enabled}/state; echo $file $state; done")
+    result = guest(script)
+    assert result.status == 0, result.output
+    log, vmstat, stats, switched = re.split(r"^== \w+\n", result.output, flags=re.M)
     suites = re.findall(r"\] (not ok|ok) \d+ (quire\w*)$", log, re.M)
     assert suites, "no KUnit suite ran"
     assert [name for outcome, name in suites if outcome != "ok"] == []
     shown = {line.split()[0] for line in vmstat.splitlines()}
     assert shown == {"quire_" + path.replace("/stats/", "_") for path in stats.split()}
-
-
-@pytest.mark.debug
-def test_every_feature_switches(guest: Callable[..., boot.Result]) -> None:
-    """Each feature goes on, off, and drains; a value that is none is refused and changes nothing."""
-    script = (f"cd {QUIRE}; for file in */enabled; do for value in 1 0 1 2 1; do echo $value > $file || exit 1; done; "
-              "for bad in 3 -1 on ''; do echo \"$bad\" > $file && exit 2; done 2>/dev/null; "
-              "read state < ${file%/enabled}/state; echo $file $state; done")
-    result = guest(script)
-    assert result.status == 0, result.output
-    states = dict(line.split() for line in result.output.splitlines())
+    states = dict(line.split() for line in switched.splitlines())
     assert states and set(states.values()) == {"on"}, states
 
 

@@ -8,26 +8,32 @@ from pathlib import Path
 
 import pytest
 
+import group
 import ktap
 from guest import boot
 
-# Each guest boot costs more than the programs it runs.
-PROGRAMS = ("fork_basic", "fork_gup", "fork_calls", "fork_swap", "fork_life")
 EVENTS = ("share", "break", "adopt", "leave", "fallback")
+# What the checks run, one after the other in one guest; PROGRAMS is the folder of the selftests.
+CHECKS = {
+    "knobs": "cd /sys/kernel/mm/quire/fork; cat min_tables; echo 0 >min_tables; echo x >min_tables; "
+             "echo 2 >/proc/self/quire; cat min_tables /proc/self/quire",
+    "tracepoints": "cd /sys/kernel/tracing; "
+                   f"for e in {' '.join(EVENTS)}; do echo 1 >events/quire/fork_$e/enable; done; "
+                   "PROGRAMS/fork_life -t ends_in_any_order >/dev/null || exit 1; echo 0 >tracing_on; "
+                   f"for e in {' '.join(EVENTS)}; do echo fork_$e $(grep -c \" fork_$e: mm=\" trace); "
+                   "echo 0 >events/quire/fork_$e/enable; done; echo 1 >tracing_on; dmesg | grep ' quire_fork$'",
+    "shells": "set -e; echo 1 >/sys/kernel/mm/quire/fork/min_tables; "
+              "for i in $(seq 40); do ls / | sort | uniq | wc -l >/dev/null; done; "
+              "cat /sys/kernel/mm/quire/fork/state; cat /sys/kernel/debug/quire/pt_check",
+}
 
 
 @pytest.mark.debug
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_selftest(selftest: Callable[..., ktap.Report], program: str) -> None:
-    """The selftests pass with the feature on, and none of them is skipped as a whole."""
-    report = selftest(program, append="quire=fork")
-    assert report.passed
-
-
-@pytest.mark.debug
-def test_model(selftest: Callable[..., ktap.Report]) -> None:
-    """Random process trees agree with the model, for fixed seeds."""
-    selftest("fork_model", "1", "6", append="quire=fork")
+@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life"),
+                                      ("fork_calls", "fork_swap", "fork_model 1 6")], ids=" ".join)
+def test_selftests(selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
+    """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds."""
+    selftests(*programs, append="quire=fork")
 
 
 @pytest.mark.soak
@@ -40,36 +46,38 @@ def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, 
     assert result.status == 0, result.output[-4000:]
 
 
-def test_boot_workload(guest: Callable[..., boot.Result]) -> None:
+@pytest.fixture(scope="module", name="checks")
+def fixture_checks(guest: Callable[..., boot.Result], selftest_programs: Path) -> dict[str, group.Outcome]:
+    """What came of the checks, by name."""
+    texts = [text.replace("PROGRAMS", str(selftest_programs)) for text in CHECKS.values()]
+    result = guest(group.script([["bash", "-c", text] for text in texts], 0), append="quire=fork")
+    return {one.command: one for one in group.outcomes(result.output, list(CHECKS))}
+
+
+def test_boot_workload(checks: dict[str, group.Outcome]) -> None:
     """With sharing forced on every process, shells and pipelines run, and the checker agrees."""
-    result = guest("set -e; echo 1 >/sys/kernel/mm/quire/fork/min_tables; "
-                   "for i in $(seq 40); do ls / | sort | uniq | wc -l >/dev/null; done; "
-                   "cat /sys/kernel/mm/quire/fork/state; cat /sys/kernel/debug/quire/pt_check", append="quire=fork")
-    assert result.status == 0, result.output
-    assert result.output.startswith("on\n")
-    assert " 0 complaints" in result.output
+    one = checks["shells"]
+    assert one.status == 0, one.output
+    assert str(one.output).startswith("on\n")
+    assert " 0 complaints" in str(one.output)
 
 
-def test_knob_bounds(guest: Callable[..., boot.Result]) -> None:
+def test_knob_bounds(checks: dict[str, group.Outcome]) -> None:
     """A wrong value is refused and changes nothing."""
-    result = guest("cd /sys/kernel/mm/quire/fork; cat min_tables; echo 0 >min_tables; echo x >min_tables; "
-                   "echo 2 >/proc/self/quire; cat min_tables /proc/self/quire", append="quire=fork")
-    lines = [line for line in result.output.splitlines() if "rror" not in line and "nvalid" not in line]
+    output = str(checks["knobs"].output)
+    lines = [line for line in output.splitlines() if "rror" not in line and "nvalid" not in line]
     assert lines[0] == lines[1] == "16"
-    assert "fork_policy: default" in result.output
+    assert "fork_policy: default" in output
 
 
-def test_tracepoints_and_units(guest: Callable[..., boot.Result], selftest_programs: Path) -> None:
+def test_tracepoints_and_units(checks: dict[str, group.Outcome]) -> None:
     """Each event of a table's life can be traced, and the unit tests passed at boot."""
-    program = selftest_programs / "fork_life"
-    result = guest(f"cd /sys/kernel/tracing; for e in {' '.join(EVENTS)}; do echo 1 >events/quire/fork_$e/enable; done; "
-                   f"{program} -t ends_in_any_order >/dev/null || exit 1; echo 0 >tracing_on; "
-                   f"for e in {' '.join(EVENTS)}; do echo fork_$e $(grep -c \" fork_$e: mm=\" trace); done; "
-                   "dmesg | grep ' quire_fork$'", append="quire=fork")
-    assert result.status == 0, result.output
-    counts = dict(line.split() for line in result.output.splitlines() if line.startswith("fork_"))
-    assert all(int(counts[f"fork_{event}"]) > 0 for event in EVENTS), result.output
-    assert "not ok" not in result.output
+    one = checks["tracepoints"]
+    output = str(one.output)
+    assert one.status == 0, output
+    counts = dict(line.split() for line in output.splitlines() if line.startswith("fork_"))
+    assert all(int(counts[f"fork_{event}"]) > 0 for event in EVENTS), output
+    assert "not ok" not in output
 
 
 @pytest.mark.soak

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tests' own tools, on texts: reading KTAP, and the closing count."""
+"""The tests' own tools: reading KTAP, several programs in one guest, and the closing count."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import group
 import ktap
 from guest import paths
 
@@ -54,3 +55,40 @@ def test_suite_that_cannot_be_read_fails(tmp_path: Path) -> None:
     done = run_suite(tmp_path, "import nonesuch\n")
     assert done.stdout.splitlines()[-2] == "0 passed, 1 failed, 0 skipped"
     assert done.returncode
+
+
+def run_group(commands: list[list[str]], limit: float) -> list[group.Outcome]:
+    """Run a group's script on the host."""
+    done = subprocess.run(["bash", "-c", group.script(commands, limit)], text=True, check=False, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return group.outcomes(done.stdout, [" ".join(command) for command in commands])
+
+
+def say(text: str) -> list[str]:
+    """Return a command that prints and does what `text` says."""
+    return ["bash", "-c", text]
+
+
+def test_each_program_of_a_group_is_judged() -> None:
+    """A failure, a crash, a hang and a skipped program are told apart, and hide nothing of the others."""
+    found = run_group([say("echo 1..1; echo not ok 1 a"), say("printf '1..2\\nok 1 a\\n'; kill -SEGV $$"),
+                       say("echo 1..1; echo ok 1 a; exec sleep 90"), say("echo 1..1; echo 'ok 1 a # SKIP no'; exit 4"),
+                       say("echo 1..1; echo ok 1 a; exit 3"), say("echo 1..1; echo ok 1 a")], 10)
+    assert [one.complaint for one in found] == [
+        "failed: a", "1 results of 2 planned; status 139", "was ended at its limit of time", "", "status 3", ""]
+    assert [one.skipped for one in found] == [False, False, False, True, False, False]
+    assert [one.report.passed for one in found] == [[], ["a"], ["a"], [], ["a"], ["a"]]
+
+
+def test_what_a_killed_program_leaves_behind_ends() -> None:
+    """Nothing of it can get into the output of the next."""
+    found = run_group([say("(set -m; while :; do echo ok 1 stray; sleep 0.1; done & wait)"),
+                       say("sleep 1; echo 1..1; echo ok 1 a")], 8)
+    assert found[1].report.passed == ["a"] and not found[1].complaint
+
+
+def test_guest_that_ends_early_is_seen() -> None:
+    """The program that was running did not end, the next did not run, and the one before is as it was."""
+    text = "\n@@ 0 begins\n1..1\nok 1 a\n\n@@ 0 ended with 0 after 3 s\n\n@@ 1 begins\n1..2\nok 1 a\n"
+    assert [one.complaint for one in group.outcomes(text, ["x", "y", "z"])] == [
+        "", "1 results of 2 planned; did not end", "did not run"]

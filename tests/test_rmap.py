@@ -20,22 +20,14 @@ CHECK = "/sys/kernel/debug/quire/rmap_check"
 
 
 @pytest.mark.debug
-def test_basic(selftest: Callable[..., ktap.Report]) -> None:
-    """Writers, splits, merges, moves, chains of forks: content right, reverse map complete, with only rmap on."""
-    selftest("rmap_basic", append="quire=rmap")
+def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """Writers, splits, merges, moves, chains of forks: content right, reverse map complete, with only rmap on.
 
-
-@pytest.mark.debug
-def test_model(selftest: Callable[..., ktap.Report]) -> None:
-    """Random operations on a family of processes, with a fixed seed."""
-    selftest("rmap_model", append="quire=rmap")
-
-
-@pytest.mark.debug
-@pytest.mark.debug_only
-def test_allocation_failure(selftest: Callable[..., ktap.Report]) -> None:
-    """A borrower that cannot be upgraded stays one."""
-    selftest("rmap_fail", "-t", "upgrade_fails", append="quire=rmap")
+    Then random operations on a family of processes, with fixed seeds; and the same with chains of generations that
+    write, split and merge. Where allocations can be made to fail, a borrower that cannot be upgraded stays one.
+    """
+    failing = ["rmap_fail -t upgrade_fails"] if kernel == "debug" else []
+    selftests("rmap_basic", "rmap_model", "rmap_model 400 11 deep", *failing, append="quire=rmap")
 
 
 @pytest.mark.soak
@@ -44,12 +36,6 @@ def test_allocation_failure(selftest: Callable[..., ktap.Report]) -> None:
 def test_fork_fails_anywhere(selftest: Callable[..., ktap.Report]) -> None:
     """A fork may fail at each of its allocations. Hundreds of forks, each followed by what kmemleak makes of it."""
     selftest("rmap_fail", "-t", "fork_fails_anywhere", append="quire=rmap", timeout=1200)
-
-
-@pytest.mark.debug
-def test_model_deep(selftest: Callable[..., ktap.Report]) -> None:
-    """Likewise, with chains of generations that write, split and merge."""
-    selftest("rmap_model", "400", "11", "deep", append="quire=rmap")
 
 
 def test_with_all_features(selftest: Callable[..., ktap.Report]) -> None:

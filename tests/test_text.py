@@ -20,22 +20,20 @@ def test_collapse(selftest: Callable[..., ktap.Report]) -> None:
     assert "text.second_exec_finds_it_huge" in report.passed
 
 
-def test_place(selftest: Callable[..., ktap.Report]) -> None:
-    """Programs and mappings with a whole block of text are congruent with it; all others stay where they were."""
-    report = selftest("text_place", append="quire=text", timeout=900)
-    assert "place.program" in report.passed
+def test_place_and_filesystems(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """Programs and mappings with a whole block of text are congruent with it; all others stay where they were.
+
+    erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once.
+    """
+    reports = selftests("text_place", "text_fs", append="quire=text", timeout=900)
+    assert "place.program" in reports["text_place"].passed
+    assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)
 
 
 def test_files(selftest: Callable[..., ktap.Report]) -> None:
     """Upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory."""
     report = selftest("text_files", append="quire=text", timeout=900)
     assert "files.upgrade_by_rename" in report.passed
-
-
-def test_filesystems(selftest: Callable[..., ktap.Report]) -> None:
-    """erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once."""
-    report = selftest("text_fs", append="quire=text", timeout=900)
-    assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(report.passed)
 
 
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Several test programs in one guest, each with a limit of its own and judged by itself.
+
+A boot of the debug kernel, with the search for leaks at its end, takes longer than most programs.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+import ktap
+
+# Each program is in a session of its own, so that what a killed one leaves behind ends with it.
+HEAD = r"""
+sid=$(mktemp)
+end_session() {
+	local file fields
+	for file in /proc/[0-9]*/stat; do
+		read -r fields 2>/dev/null <"$file" || continue
+		set -- ${fields##*) }
+		[ "$4" = "$(<$sid)" ] && { file=${file%/stat}; kill -KILL ${file#/proc/}; }
+	done
+}
+begin=$SECONDS
+"""
+ONE = r"""
+printf '\n@@ %d begins\n' {index}
+setsid bash -c 'echo $$ >"$0"; exec "$@"' $sid timeout -k 10 {limit:g} {command}
+printf '\n@@ %d ended with %d after %d s\n' {index} $? $((SECONDS - begin))
+end_session 2>/dev/null
+begin=$SECONDS
+"""
+LIMIT_PASSED = (124, 137)
+
+
+@dataclass
+class Outcome:
+    """What became of one program: `status` is None where it did not end, `output` where it did not begin."""
+
+    command: str
+    status: int | None
+    output: str | None
+    seconds: int = 0
+
+    @property
+    def report(self) -> ktap.Report:
+        """What it reported as KTAP."""
+        return ktap.parse(self.output or "")
+
+    @property
+    def skipped(self) -> bool:
+        """It skipped all that it was to do, and said so case by case."""
+        report = self.report
+        return bool(report.skipped) and not (report.passed or report.failed or report.problems)
+
+    @property
+    def complaint(self) -> str:
+        """What is wrong with it, "" for nothing. That it skipped is the caller's to judge."""
+        if self.output is None:
+            return "did not run"
+        report, wrong = self.report, []
+        if report.failed:
+            wrong.append(f"failed: {', '.join(report.failed)}")
+        wrong += report.problems
+        if self.status is None:
+            wrong.append("did not end")
+        elif self.status in LIMIT_PASSED:
+            wrong.append("was ended at its limit of time")
+        elif self.status and not self.skipped:
+            wrong.append(f"status {self.status}")
+        return "; ".join(wrong)
+
+
+def script(commands: list[list[str]], limit: float) -> str:
+    """Return a script for bash that runs commands one after the other, `limit` seconds each (0: no limit)."""
+    return HEAD + "".join(ONE.format(index=index, limit=limit, command=shlex.join(command))
+                          for index, command in enumerate(commands)) + "rm $sid\n"
+
+
+def outcomes(output: str, names: list[str]) -> list[Outcome]:
+    """Tell apart what the commands of a script said, which may have been cut off anywhere."""
+    found = []
+    for index, name in enumerate(names):
+        match = re.search(rf"^@@ {index} begins\n(.*?)(?:^@@ {index} ended with (\d+) after (\d+) s$|\Z)", output,
+                          re.M | re.S)
+        if not match:
+            found.append(Outcome(name, None, None))
+        elif match[2] is None:
+            found.append(Outcome(name, None, match[1]))
+        else:
+            found.append(Outcome(name, int(match[2]), match[1].rstrip("\n") + "\n", int(match[3])))
+    return found
+
+
+def summary(found: list[Outcome]) -> str:
+    """Return a line for each program."""
+    lines = []
+    for one in found:
+        report = one.report
+        lines.append(f"{one.command}: {one.complaint or 'good'} ({len(report.passed)} passed, {len(report.skipped)} "
+                     f"skipped, {one.seconds} s)")
+    return "\n".join(lines)
