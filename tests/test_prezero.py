@@ -30,7 +30,6 @@ def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
     selftest("prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
 
 
-@pytest.mark.debug
 def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:
     """Where every request wants zeroed memory all of them are served, and what is not is cleared once."""
     cases = ("huge_faults_take_from_the_pool", "an_empty_pool_costs_one_clear", "shmem", "hugetlb_counts_as_zero_once",
