@@ -174,24 +174,38 @@ static inline bool numa_start(void)
 	return !write_word(NUMA, "1") && numa_scans() >= 0;
 }
 
+/* DAMON refuses a word while its thread happens to hold the lock of its folder. */
+static inline int damon_write(const char *path, const char *word)
+{
+	int ret;
+
+	for (int i = 0; i < 3000; i++) {
+		ret = write_word(path, word);
+		if (ret != -EBUSY)
+			break;
+		usleep(10000);
+	}
+	return ret;
+}
+
 /* Have DAMON watch a process; false if this kernel has none. */
 static inline bool damon_start(pid_t pid)
 {
 	char word[16];
 
-	if (write_word(DAMON "nr_kdamonds", "1"))
+	if (damon_write(DAMON "nr_kdamonds", "1"))
 		return false;
 	snprintf(word, sizeof(word), "%d", pid);
-	return !write_word(DAMON "0/contexts/nr_contexts", "1") &&
-	       !write_word(DAMON "0/contexts/0/operations", "vaddr") &&
-	       !write_word(DAMON "0/contexts/0/targets/nr_targets", "1") &&
-	       !write_word(DAMON "0/contexts/0/targets/0/pid_target", word) &&
-	       !write_word(DAMON "0/state", "on");
+	return !damon_write(DAMON "0/contexts/nr_contexts", "1") &&
+	       !damon_write(DAMON "0/contexts/0/operations", "vaddr") &&
+	       !damon_write(DAMON "0/contexts/0/targets/nr_targets", "1") &&
+	       !damon_write(DAMON "0/contexts/0/targets/0/pid_target", word) &&
+	       !damon_write(DAMON "0/state", "on");
 }
 
 static inline int damon_stop(void)
 {
-	return write_word(DAMON "0/state", "off") ?: write_word(DAMON "nr_kdamonds", "0");
+	return damon_write(DAMON "0/state", "off") ?: damon_write(DAMON "nr_kdamonds", "0");
 }
 
 /* Whole tables at an aligned address, with nothing mapped right beside them. */
