@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <sys/stat.h>
-#include <sys/swap.h>
 
 #include "harness.h"
 #include "fork_test.h"
@@ -14,8 +13,6 @@
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
 #define GROUP "/sys/fs/cgroup/quire_fork_swap"
-#define SWAP "/dev/zram0"
-#define SWAP_BYTES (256UL << 20)
 
 static long serve(char command, void *arg)
 {
@@ -33,24 +30,6 @@ static long serve(char command, void *arg)
 		return shared_tables(getpid());
 	}
 	return -1;
-}
-
-static int make_swap(void)
-{
-	char page[PAGE] = "";
-	uint32_t *info = (uint32_t *)(page + 1024);
-	int fd;
-
-	write_word("/sys/block/zram0/reset", "1");
-	if (write_word("/sys/block/zram0/disksize", "268435456"))
-		return -1;
-	info[0] = 1;
-	info[1] = SWAP_BYTES / PAGE - 1;
-	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
-	fd = open(SWAP, O_WRONLY);
-	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
-		return -1;
-	return swapon(SWAP, 0);
 }
 
 static int join_group(void)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/swap.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -172,6 +173,29 @@ static inline bool numa_start(void)
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "1");
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "1");
 	return !write_word(NUMA, "1") && numa_scans() >= 0;
+}
+
+#define SWAP		"/dev/zram0"
+#define SWAP_BYTES	(256UL << 20)
+
+/* Swap in compressed memory; swapoff() ends it. */
+static inline int make_swap(void)
+{
+	char page[PAGE] = "";
+	uint32_t *info = (uint32_t *)(page + 1024);
+	int fd;
+
+	swapoff(SWAP);
+	write_word("/sys/block/zram0/reset", "1");
+	if (write_word("/sys/block/zram0/disksize", "268435456"))
+		return -1;
+	info[0] = 1;
+	info[1] = SWAP_BYTES / PAGE - 1;
+	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
+	fd = open(SWAP, O_WRONLY);
+	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
+		return -1;
+	return swapon(SWAP, 0);
 }
 
 /* DAMON refuses a word while its thread happens to hold the lock of its folder. */

@@ -5,7 +5,6 @@
 
 #include <setjmp.h>
 #include <sys/resource.h>
-#include <sys/swap.h>
 
 #include "fork_test.h"
 
@@ -46,29 +45,6 @@ static inline char *map_file(int fd, unsigned long tables, int prot)
 	char *area = mmap(NULL, tables * TABLE, prot, MAP_SHARED, fd, 0);
 
 	return area == MAP_FAILED ? NULL : area;
-}
-
-#define SWAP		"/dev/zram0"
-#define SWAP_BYTES	(256UL << 20)
-
-/* Swap in compressed memory; swapoff() ends it. */
-static inline int make_swap(void)
-{
-	char page[PAGE] = "";
-	uint32_t *info = (uint32_t *)(page + 1024);
-	int fd;
-
-	swapoff(SWAP);
-	write_word("/sys/block/zram0/reset", "1");
-	if (write_word("/sys/block/zram0/disksize", "268435456"))
-		return -1;
-	info[0] = 1;
-	info[1] = SWAP_BYTES / PAGE - 1;
-	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
-	fd = open(SWAP, O_WRONLY);
-	if (fd < 0 || write(fd, page, PAGE) != (ssize_t)PAGE || fsync(fd) || close(fd))
-		return -1;
-	return swapon(SWAP, 0);
 }
 
 /* Pages of a file's mapping that are in memory. */
