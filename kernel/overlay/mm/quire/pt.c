@@ -24,11 +24,12 @@
  *    a boundary into it, or changes a VMA's flags, unshares it first.
  *  - The entries are charged (RSS) to one mm, the owner: the process that
  *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
- *  - No pin (FOLL_PIN) and nothing for writing is ever taken through a marked
- *    PMD. A reference for reading (FOLL_GET) is, under the PTL: it marks the
- *    table, since it may be anybody's, and who adopts it then sanitizes it.
- *    References from before the sharing can only be the owner's doing: it may
- *    adopt a table without that mark as it is, others sanitize it first.
+ *  - A table that maps a pinned page is not shared, and no pin (FOLL_PIN) and
+ *    nothing for writing is ever taken through a marked PMD. A reference for
+ *    reading (FOLL_GET) is, under the PTL: it marks the table, since it may be
+ *    anybody's, and who adopts it then sanitizes it. References from before the
+ *    sharing can only be the owner's doing: it may adopt a table without that
+ *    mark as it is, others sanitize it first.
  *
  * Locks: a PMD begins and ceases to be marked under the table's page table lock
  * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
@@ -243,8 +244,9 @@ unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
 		/*
 		 * A pin that is not seen here will not be: GUP-fast takes it
 		 * back when it finds that write_protect_seq was raised. The
-		 * barrier pairs with the atomic set_bit() in gup_fast(), before
-		 * it looks there. None is taken through a marked PMD.
+		 * barrier pairs with gup_fast()'s atomic set_bit() for the
+		 * first pin, and for all with the atomic that takes the pin,
+		 * both before it looks there. None goes through a marked PMD.
 		 */
 		smp_mb();
 		if (test_bit(MMF_HAS_PINNED, &src_mm->flags) &&
