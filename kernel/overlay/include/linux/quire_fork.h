@@ -71,6 +71,20 @@ static inline bool quire_pt_used(void)
 	return static_branch_unlikely(&quire_pt_used_key);
 }
 
+/*
+ * A PMD is marked after all CPUs have seen the key, so to ask the key first tells no
+ * less than the PMD does, and costs nothing before the first table is shared.
+ */
+static inline bool quire_pt_marked(pmd_t *pmd)
+{
+	return quire_pt_used() && pmd_pt_marked(*pmd);
+}
+
+static inline bool quire_pt_shared(pmd_t *pmd)
+{
+	return quire_pt_used() && pmd_pt_shared(*pmd);
+}
+
 /* fork: 1 shared, 0 to be copied, -ENOMEM. */
 static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 				  struct vm_area_struct *src_vma, pmd_t *dst_pmd,
@@ -86,7 +100,7 @@ static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
 				unsigned long *addr, unsigned long end)
 {
-	if (quire_pt_used() && pmd_pt_shared(**pmd)) {
+	if (quire_pt_shared(*pmd)) {
 		/* Copies: what has its address taken would be in memory all along the loop. */
 		pmd_t *last = *pmd;
 		unsigned long left = *addr;
@@ -103,7 +117,7 @@ static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 				   unsigned long addr, enum quire_pt_cause cause)
 {
-	if (likely(!pmd_pt_shared(*pmd)))
+	if (likely(!quire_pt_shared(pmd)))
 		return 0;
 	return __quire_pt_unshare(vma, pmd, addr, cause, 0);
 }
@@ -112,7 +126,7 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
 {
-	if (likely(!pmd_pt_shared(*pmd)))
+	if (likely(!quire_pt_shared(pmd)))
 		return 0;
 	return __quire_pt_fault(vma, pmd, addr, flags);
 }
@@ -131,7 +145,7 @@ static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 
 static inline void quire_pt_gup_locked(pmd_t *pmd)
 {
-	if (unlikely(pmd_pt_shared(*pmd)))
+	if (unlikely(quire_pt_shared(pmd)))
 		quire_pt_note_reference(pmd);
 }
 
@@ -140,7 +154,7 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 					   unsigned long addr,
 					   enum quire_pt_cause cause)
 {
-	if (pmd_pt_marked(*pmd))
+	if (quire_pt_marked(pmd))
 		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
 }
 
@@ -148,14 +162,14 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 static inline void quire_pt_uncow_nofail(struct vm_area_struct *vma, pmd_t *pmd,
 					 unsigned long addr, enum quire_pt_cause cause)
 {
-	if (pmd_pt_shared(*pmd))
+	if (quire_pt_shared(pmd))
 		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
 }
 
 /* A table about to be freed that others may use: it is kept for ever instead. */
 static inline bool quire_pt_keep(pmd_t *pmd)
 {
-	if (likely(!pmd_pt_marked(*pmd)))
+	if (likely(!quire_pt_marked(pmd)))
 		return false;
 	quire_pt_stray();
 	return true;
@@ -176,11 +190,12 @@ static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
 
 /*
  * Before a walk's callbacks see a PMD: those that may change entries get a
- * private table, the others at least one that nobody else uses any more. True if the PMD must be skipped, for want of a VMA.
+ * private table, the others at least one that nobody else uses any more. True if the
+ * PMD must be skipped, for want of a VMA.
  */
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
 {
-	if (likely(!pmd_pt_marked(*pmd)))
+	if (likely(!quire_pt_marked(pmd)))
 		return false;
 	if (walk->no_vma || !walk->vma)
 		return true;
@@ -195,14 +210,14 @@ static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long
 static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
 				   unsigned long addr, unsigned int type)
 {
-	return pmd_pt_shared(*pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
+	return quire_pt_shared(pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
 }
 
 /* mprotect and NUMA hints; true if the table is to be skipped. */
 static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				     unsigned long addr, unsigned long cp_flags)
 {
-	if (likely(!pmd_pt_shared(*pmd)))
+	if (likely(!quire_pt_shared(pmd)))
 		return false;
 	if (cp_flags & MM_CP_PROT_NUMA)
 		return __quire_pt_still_shared(vma, pmd, addr);
@@ -283,7 +298,7 @@ static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 /* Do other processes use the table? Its lock is held. */
 static inline bool quire_pt_others(pmd_t *pmd)
 {
-	return pmd_pt_marked(*pmd) && quire_pt_users(pmd) > 1;
+	return quire_pt_marked(pmd) && quire_pt_users(pmd) > 1;
 }
 
 /* smaps: how many processes use the table beyond the one that is walked. */
@@ -293,7 +308,7 @@ struct quire_smaps {
 
 #define quire_smaps_others(mss)	((mss)->quire.pt_others)
 #define quire_smaps_set(mss, pmd) \
-	((mss)->quire.pt_others = pmd_pt_marked(*(pmd)) ? quire_pt_users(pmd) - 1 : 0)
+	((mss)->quire.pt_others = quire_pt_marked(pmd) ? quire_pt_users(pmd) - 1 : 0)
 #define quire_smaps_clear(mss)	((mss)->quire.pt_others = 0)
 
 #else /* !CONFIG_QUIRE_FORK */

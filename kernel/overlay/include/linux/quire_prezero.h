@@ -99,7 +99,7 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
 				       int mt, bool zeroed)
 {
-	if (zeroed)
+	if (quire_prezero_marks() && zeroed)
 		__quire_prezero_freed(page, order, mt);
 }
 
@@ -117,7 +117,7 @@ static inline void quire_prezero_freed(struct page *page, unsigned int order,
 static inline void quire_prezero_split(struct page *page, unsigned int low,
 				       unsigned int high, int mt, bool zeroed)
 {
-	if (zeroed)
+	if (quire_prezero_marks() && zeroed)
 		__quire_prezero_split(page, low, high, mt);
 }
 

@@ -74,6 +74,12 @@ void __quire_rmap_unlink(struct quire_rmap_unlink *unlink);
 void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma);
 void __quire_rmap_free_end(struct quire_rmap_free *free);
 
+/* Before the feature was ever on there is nothing to look for at the ends. */
+static inline bool quire_rmap_used(void)
+{
+	return static_branch_unlikely(&quire_rmap_used_key);
+}
+
 /* Around the areas of one fork, which copies those of @mm. */
 static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch, struct mm_struct *mm)
 {
@@ -82,7 +88,7 @@ static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch, struct
 
 static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
 {
-	if (batch->avcs.nr || batch->vmas.nr || batch->locks.nr)
+	if (quire_rmap_used() && (batch->avcs.nr || batch->vmas.nr || batch->locks.nr))
 		__quire_rmap_batch_end(batch);
 }
 
@@ -170,7 +176,7 @@ static inline void quire_rmap_unlink(struct quire_rmap_unlink *unlink,
 /* Before the page tables are freed. */
 static inline void quire_rmap_unlink_end(struct quire_rmap_unlink *unlink)
 {
-	if (unlink->nr)
+	if (quire_rmap_used() && unlink->nr)
 		__quire_rmap_unlink(unlink);
 }
 
@@ -197,7 +203,7 @@ static inline void quire_rmap_resched(const struct quire_rmap_free *free)
 
 static inline void quire_rmap_free_end(struct quire_rmap_free *free)
 {
-	if (free->vmas.nr)
+	if (quire_rmap_used() && free->vmas.nr)
 		__quire_rmap_free_end(free);
 }
 

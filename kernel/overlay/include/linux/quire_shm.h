@@ -20,6 +20,12 @@ struct mmu_gather;
 
 DECLARE_STATIC_KEY_FALSE(quire_shm_key);
 
+/* quire_pt_marked() of tables that map shared memory. */
+static inline bool quire_pt_file(pmd_t *pmd)
+{
+	return quire_pt_used() && pmd_pt_file(*pmd);
+}
+
 void __quire_shm_join(struct vm_fault *vmf);
 bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 		     unsigned long *addr, unsigned long end, bool everybody);
@@ -52,7 +58,7 @@ static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *
 				 pmd_t *pmd, unsigned long *addr, unsigned long end,
 				 struct zap_details *details)
 {
-	if (quire_pt_used() && pmd_pt_file(*pmd)) {
+	if (quire_pt_file(pmd)) {
 		/* A copy, as in quire_pt_zap(). */
 		unsigned long left = *addr;
 		bool done = __quire_shm_zap(tlb, vma, pmd, &left, end,
@@ -100,7 +106,7 @@ static inline void quire_shm_zap_none(struct mm_struct *mm, pmd_t *pmd,
  */
 static inline bool quire_shm_not_ours(pmd_t *pmd, bool may_move_all)
 {
-	return quire_pt_used() && !may_move_all && pmd_pt_file(*pmd) && quire_pt_others(pmd);
+	return quire_pt_file(pmd) && !may_move_all && quire_pt_others(pmd);
 }
 
 /* For page faults; NULL has them repeated. quire_pte_moved() is due under the lock. */
@@ -135,14 +141,14 @@ static inline bool quire_pte_moved(struct vm_fault *vmf)
 /* For lockless walkers that check the PMD after they took their reference. */
 static inline pte_t *quire_pte_offset_map_gup(pmd_t *pmd, unsigned long addr)
 {
-	return pmd_pt_file(*pmd) ? __quire_shm_map(pmd, addr) : pte_offset_map(pmd, addr);
+	return quire_pt_file(pmd) ? __quire_shm_map(pmd, addr) : pte_offset_map(pmd, addr);
 }
 
 /* mprotect and NUMA hints; true if there is no table to change. */
 static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				      unsigned long addr, unsigned long cp_flags)
 {
-	if (likely(!pmd_pt_file(*pmd)))
+	if (likely(!quire_pt_file(pmd)))
 		return false;
 	if (!(cp_flags & MM_CP_PROT_NUMA))
 		quire_shm_leave(vma, pmd, addr & PMD_MASK);
@@ -152,14 +158,21 @@ static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 /* The mm to charge for an entry that a fault made; the PTL is held. */
 static inline struct mm_struct *quire_fault_mm(struct mm_struct *mm, pmd_t *pmd)
 {
-	return quire_pt_used() && pmd_pt_file(*pmd) ? __quire_shm_charged(pmd) : mm;
+	return quire_pt_file(pmd) ? __quire_shm_charged(pmd) : mm;
 }
 
-/* mmap_lock is held for writing; the range is not joined until it is let go. */
+/*
+ * mmap_lock is held for writing; the range is not joined until it is let go. Lock
+ * the VMA, as the caller is about to, before the test: a fault may be joining its
+ * first table, and the feature may be switched on for the first time.
+ */
 static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 					 unsigned long start, unsigned long end)
 {
-	if (vma->vm_flags & VM_SHARED)
+	if (!(vma->vm_flags & VM_SHARED))
+		return;
+	vma_start_write(vma);
+	if (quire_pt_used())
 		__quire_shm_leave_range(vma, start, end);
 }
 

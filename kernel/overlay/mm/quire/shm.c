@@ -764,15 +764,13 @@ static const struct mm_walk_ops leave_locked_ops = {
  * @start: of the range
  * @end: of the range
  *
- * Context: mmap_lock is held for writing. No fault joins again until it is let go.
- * Due before vm_page_prot changes: migration gives an entry the protection of
- * whichever user's VMA it meets first.
+ * Context: mmap_lock is held for writing and the VMA is locked for writing too, so
+ * that no fault joins again until they are let go. Due before vm_page_prot changes:
+ * migration gives an entry the protection of whichever user's VMA it meets first.
  */
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end)
 {
-	/* Before the test: a fault may be about to share for the first time. */
-	vma_start_write(vma);
 	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		walk_page_range_vma(vma, start, end, &leave_locked_ops, NULL);
 }
