@@ -53,7 +53,7 @@ bench: packages
 	@bench/run
 
 results: packages
-	@$(BUILD) vanilla quire
+	@$(BUILD) vanilla quire vanilla-jump quire-jump
 	@bench/results --run
 
 clean:

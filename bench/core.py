@@ -78,9 +78,10 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a benchmark is to be run: which clock, and how large."""
+    """How a benchmark is to be run: which clock, how large, and whether instructions count on jump-label kernels."""
 
     icount: bool = False
+    jump: bool = False
     quick: bool = False
     tiny: bool = False
 

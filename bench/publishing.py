@@ -36,7 +36,8 @@ def command(result: dict) -> str:
     """Return the command that measures a result again."""
     repeat = f" --repeat {result['runs']}" if result["runs"] > 1 else ""
     quick = " --quick" if result["quick"] else ""
-    return f"bench/run {CLOCKS[result['clock']]}{quick}{repeat} {result['name']}"
+    jump = " --jump" if result.get("jump") else ""
+    return f"bench/run {CLOCKS[result['clock']]}{jump}{quick}{repeat} {result['name']}"
 
 
 def amount(aim: core.Aim, value: float | None) -> str:
@@ -209,7 +210,7 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
             boots = dict(core.load(name).boots).get(clock)
             if not boots:
                 continue
-            options = core.Options(icount=clock == "icount", quick=quick)
+            options = core.Options(icount=clock == "icount", jump=clock == "icount", quick=quick)
             probe, results, wrong = runner.run_all(
                 [name], list(core.COLUMNS), options, boots, progress, probe=probe
             )

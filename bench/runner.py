@@ -45,9 +45,11 @@ done
 Progress = Callable[[str], None]
 
 
-def kernel_of(column: str) -> str:
-    """Return the kernel variant that a column runs on."""
-    return core.column_of(column).variant
+def kernel_of(column: str, options: core.Options) -> str:
+    """Return the kernel variant that a column runs on; where instructions are counted, the one with jump labels."""
+    variant = core.column_of(column).variant
+    with_labels = f"{variant}-jump"
+    return with_labels if options.icount and options.jump and with_labels in build.FRAGMENTS else variant
 
 
 def append_of(column: str, benchmark: core.Benchmark) -> str:
@@ -99,9 +101,9 @@ def base_version() -> str:
     return "unknown"
 
 
-def check_kernels(columns: list[str]) -> None:
+def check_kernels(columns: list[str], options: core.Options) -> None:
     """Raise BenchError if a kernel that is needed has not been built."""
-    for variant in sorted({kernel_of(c) for c in columns}):
+    for variant in sorted({kernel_of(c, options) for c in columns}):
         if variant not in build.FRAGMENTS:
             raise core.BenchError(f"no kernel variant {variant!r}; there are: {', '.join(build.FRAGMENTS)}")
         if not (REPO / "build" / variant / "bzImage").exists():
@@ -117,7 +119,7 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
     try:
         result = boot.run(
             ["sh", str(script)],
-            kernel=kernel_of(column),
+            kernel=kernel_of(column, options),
             memory=benchmark.memory,
             cpus=1 if options.icount else 2,
             append=append_of(column, benchmark),
@@ -159,7 +161,7 @@ def origin_of_kernel() -> dict[str, str]:
 
 def accelerator(column: str, options: core.Options) -> str:
     """Return what the guest's instructions run on."""
-    return "KVM" if not options.icount and boot.kvm_works(kernel_of(column)) else "TCG"
+    return "KVM" if not options.icount and boot.kvm_works(kernel_of(column, options)) else "TCG"
 
 
 def measure(
@@ -190,6 +192,7 @@ def measure(
         "host": {"cpus": os.cpu_count(), "load": round(load, 1)},
         "clock": "icount" if options.icount else "time",
         "quick": options.quick or options.tiny,
+        "jump": options.icount and options.jump,
         "runs": repeat,
         "guest": {
             "memory": benchmark.memory,
@@ -231,7 +234,8 @@ def run_all(
     for column in columns:
         core.column_of(column)
     machine = core.load("machine")
-    check_kernels(columns)
+    for how in [options] + [dataclasses.replace(options, icount=True)] * bool(counted):
+        check_kernels(columns, how)
     build_programs([machine, *benchmarks], options)
     small = dataclasses.replace(options, quick=True)
     if probe is None:
@@ -254,6 +258,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 1 %%")
     clock.add_argument("--clock", action="store_true", help="measure time, with two CPUs (the default)")
+    parser.add_argument("--jump", action="store_true",
+                        help="with --icount: on the kernels with jump labels (make kernel VARIANT=quire-jump)")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="boots for each column (default 1)")
     parser.add_argument("--columns", default=",".join(core.COLUMNS), help="some of vanilla,off,on (default all)")
@@ -278,6 +284,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     args.columns += args.column
     if not args.columns:
         parser.error("no column to measure: give --columns or --column")
+    if args.jump and not args.icount:
+        parser.error("--jump needs --icount: docs/build.md says why")
     if args.repeat < 1:
         parser.error("--repeat takes a number from 1 on")
     if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
@@ -294,7 +302,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
     names = args.names or [n for n in core.names() if n != "machine"]
-    options = core.Options(icount=args.icount, quick=args.quick)
+    options = core.Options(icount=args.icount, jump=args.jump, quick=args.quick)
     try:
         probe, results, failed = run_all(
             names, args.columns, options, args.repeat, lambda text: print(f"[{text}]", file=sys.stderr, flush=True)

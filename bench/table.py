@@ -94,11 +94,12 @@ def conditions(result: dict) -> str:
     clock = "instructions (1 ns = 1 instruction, shift=0)" if result["clock"] == "icount" else "time"
     guest = result["guest"]
     host = result.get("host")
+    labels = ", kernels with jump labels" if result.get("jump") else ""
     others = f", {host['load']} tasks running on the host's {host['cpus']} CPUs before" if host else ""
     return (
         f"base {result['base']}, quire {kernel_text(result)}, clock: {clock}, {guest['accelerator']}, "
         f"guest {guest['memory']} and "
-        f"{guest['cpus']} cpu(s), randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
+        f"{guest['cpus']} cpu(s){labels}, randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
         f"median of {result['runs']} boot(s){others if result['clock'] == 'time' else ''}"
     )
 

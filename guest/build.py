@@ -27,6 +27,9 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "quire": ("guest", "quire"),
     "debug": ("guest", "quire", "debug"),
     "off": ("guest", "off"),
+    # To count instructions with, on one CPU: docs/build.md.
+    "vanilla-jump": ("guest", "jump"),
+    "quire-jump": ("guest", "quire", "jump"),
 }
 # On top of a distribution's configuration: guest.deb.
 PACKAGED = {"deb": ("deb",)}
@@ -50,7 +53,7 @@ class BuildError(Exception):
 
 def source_of(variant: str) -> Path:
     """Return the source folder that a variant is built from."""
-    return paths.BASE if variant == "vanilla" else paths.TREE
+    return paths.BASE if variant.startswith("vanilla") else paths.TREE
 
 
 def objects_of(variant: str) -> Path:
@@ -122,7 +125,7 @@ def _config_hash(variant: str) -> str:
     manifest = paths.TREE.with_name("tree.json")
     touched = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
     kconfigs = [paths.TREE / name for name in touched if Path(name).name.startswith("Kconfig")]
-    for path in fragments_of(variant) + (kconfigs if variant != "vanilla" else []):
+    for path in fragments_of(variant) + (kconfigs if source_of(variant) == paths.TREE else []):
         digest.update(path.read_bytes() + b"\0")
     digest.update(tree.kernel_version(source_of(variant)).encode())
     return digest.hexdigest()
