@@ -12,10 +12,6 @@
 
 struct shm_table;
 
-/* mm->flags; beyond the bits that Linux has names for. */
-#define MMF_QUIRE_SHARED	40	/* has had a shared table, never cleared */
-#define MMF_QUIRE_SHM		43	/* ... one of shared memory; 41 and 42 are the policy */
-
 /* No entry is writable or marked as exclusive any more. */
 #define QUIRE_PT_SANITIZED	BIT(0)
 /* Somebody took a reference (FOLL_GET) to a page, for reading. */

@@ -113,10 +113,6 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 	return -1;
 }
 
-/*
- * The bit may be inherited from a parent that shared (MMF_INIT_MASK has all upper
- * bits, for one of its parts is a negative int); the place on the list is not.
- */
 static void note_sharer(struct mm_struct *mm)
 {
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
@@ -147,9 +143,9 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	if (reason < 0) {
 		note_sharer(src_mm);
 		note_sharer(dst_mm);
-		quire_background_add(dst_mm);
 		users = quire_pt_share(src_vma, addr, dst_mm, src_pmd, dst_pmd);
 		if (users) {
+			quire_background_add(dst_mm);
 			trace_fork_share(dst_mm, addr, users);
 			return 1;
 		}
