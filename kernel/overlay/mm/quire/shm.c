@@ -60,7 +60,6 @@
 #include <linux/mman.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pagemap.h>
-#include <linux/pagewalk.h>
 #include <linux/rhashtable.h>
 #include <linux/rmap.h>
 #include <linux/sched/coredump.h>
@@ -353,7 +352,10 @@ static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
 			   _PAGE_TABLE | _PAGE_PT_SHARED));
 }
 
-/* Likewise. None of the mm's TLBs knows the table afterwards. */
+/*
+ * Likewise. None of the mm's TLBs knows the table afterwards. In an exit only the first
+ * costs a flush: a CPU that has the mm loaded lazily then lets go of it.
+ */
 static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 {
 	pmd_clear(pmd);
@@ -734,78 +736,6 @@ struct mm_struct *__quire_shm_charged(pmd_t *pmd)
 	return *quire_pt_owner(quire_pmd_ptdesc(*pmd));
 }
 
-static int leave_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
-		       struct mm_walk *walk)
-{
-	walk->action = ACTION_CONTINUE;
-	if (pmd_pt_file(pmdp_get_lockless(pmd))) {
-		quire_shm_leave(walk->vma, pmd, addr & PMD_MASK);
-		cond_resched();
-	}
-	return 0;
-}
-
-static const struct mm_walk_ops leave_ops = {
-	.pmd_entry = leave_entry,
-	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
-};
-
-/* For who holds mmap_lock for writing: no fault comes in between. */
-static const struct mm_walk_ops leave_locked_ops = {
-	.pmd_entry = leave_entry,
-	.walk_lock = PGWALK_WRLOCK,
-	QUIRE_READS_SHARED
-};
-
-/**
- * __quire_shm_leave_range - leave the tables of a range for as long as is needed
- * @vma: covers the range
- * @start: of the range
- * @end: of the range
- *
- * Context: mmap_lock is held for writing and the VMA is locked for writing too, so
- * that no fault joins again until they are let go. Due before vm_page_prot changes:
- * migration gives an entry the protection of whichever user's VMA it meets first.
- */
-void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
-			     unsigned long end)
-{
-	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		walk_page_range_vma(vma, start, end, &leave_locked_ops, NULL);
-}
-
-/**
- * __quire_shm_leave_now - leave the tables of a range
- * @vma: covers the range
- * @start: of the range
- * @end: of the range
- *
- * For who copes with a table that is joined again. Context: mmap_lock is held.
- */
-void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
-			   unsigned long end)
-{
-	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		walk_page_range_vma(vma, start, end, &leave_ops, NULL);
-}
-
-/**
- * quire_shm_leave_mm - leave all tables of a process
- * @mm: mmap_lock is held for writing
- */
-void quire_shm_leave_mm(struct mm_struct *mm)
-{
-	struct vm_area_struct *vma;
-	VMA_ITERATOR(vmi, mm, 0);
-
-	/* Before the test, as above; and the caller may sleep before it is done. */
-	for_each_vma(vmi, vma)
-		vma_start_write(vma);
-	if (test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_locked_ops, NULL);
-}
-
 /**
  * __quire_shm_place - is a mapping to be aligned as its file is
  * @len: its length
@@ -868,11 +798,7 @@ static void drain_once(void)
 	pid_t pid = 0;
 
 	while ((mm = quire_next_mm(&pid))) {
-		if (test_bit(MMF_QUIRE_SHARED, &mm->flags)) {
-			mmap_read_lock(mm);
-			walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_ops, NULL);
-			mmap_read_unlock(mm);
-		}
+		quire_shm_leave_mm_now(mm);
 		mmput(mm);
 		cond_resched();
 	}

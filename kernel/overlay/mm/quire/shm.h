@@ -14,6 +14,7 @@ extern struct quire_feature quire_shm_feature;
 extern struct mm_struct *quire_shm_mm;
 
 unsigned long quire_shm_tables(void);
+void quire_shm_leave_mm_now(struct mm_struct *mm);
 const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 
 /* Pages that all tables together map, of which a process may reach all; 0 if it has none. */
