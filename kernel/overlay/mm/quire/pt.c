@@ -51,7 +51,6 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/mmu_notifier.h>
-#include <linux/pagewalk.h>
 #include <linux/rmap.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
@@ -317,9 +316,9 @@ static void drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 }
 
 /*
- * Empty a table that no PMD points to and no TLB knows: the entries of a copy
- * that was given up, or those that the last of all users left. Their charge is
- * the caller's.
+ * Empty a table that no PMD points to: the entries of a copy that was given up, or
+ * those that the last of all users left. A TLB knows none of their pages, but through
+ * a copy that maps them, too. Their charge is the caller's.
  */
 static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
 {
@@ -409,6 +408,31 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 	return 0;
 }
 
+/* copy_table(), and use of the copy; *new is used up then. The same locks are held. */
+static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+			  struct ptdesc *pt, pgtable_t *new, swp_entry_t *entry)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	int ret = copy_table(vma, pt, page_ptdesc(*new), addr, entry);
+
+	if (ret)
+		return ret;
+	pmd_populate(mm, pmd, *new);
+	*new = NULL;
+	/*
+	 * The TLB's entries may stay: the copy maps the same pages, none for writing.
+	 * What caches the PMD goes with any page of it, as for pte_free_tlb() (Intel SDM
+	 * volume 3A, 4.10.4.1). The locks are held for it: the end of a migration makes
+	 * an entry present, which no walk by the old PMD may put into a TLB, for the copy
+	 * has it not, and who changes the copy then does not flush.
+	 */
+	flush_tlb_mm_range(mm, addr, addr + PAGE_SIZE, PAGE_SHIFT, true);
+	fork_count(FORK_PMDS_UNMARKED);
+	fork_count(FORK_TABLES_COPIED);
+	trace_fork_break(mm, addr, quire_pt_state(pt)->users - 1);
+	return 0;
+}
+
 /*
  * One attempt. 0: the PMD is private now; -EAGAIN: a new table is needed;
  * -EIO: as copy_table(). Uses up *new if it was needed.
@@ -431,25 +455,14 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	if (quire_pt_state(pt)->users == 1) {
 		adopt(vma, pmd, addr);
 		pt = NULL;
-	} else if (!*new) {
-		ret = -EAGAIN;
 	} else {
-		ret = copy_table(vma, pt, page_ptdesc(*new), addr, entry);
-		if (!ret) {
-			pmd_populate(mm, pmd, *new);
-			*new = NULL;
-			fork_count(FORK_PMDS_UNMARKED);
-			fork_count(FORK_TABLES_COPIED);
-			trace_fork_break(mm, addr, quire_pt_state(pt)->users - 1);
-		}
+		ret = *new ? switch_to_copy(vma, pmd, addr, pt, new, entry) : -EAGAIN;
 	}
 	spin_unlock(ptl);
 	spin_unlock(pml);
-	if (ret || !pt)
-		return ret;
-	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
-	put_table(pt, vma, addr);
-	return 0;
+	if (!ret && pt)
+		put_table(pt, vma, addr);
+	return ret;
 }
 
 /* What is done ahead of need must not have others wait for memory. */
@@ -570,7 +583,6 @@ int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 }
 
 #define LEAVE_BATCH 32
-
 struct left_table {
 	struct ptdesc *pt;
 	unsigned long addr;
@@ -749,89 +761,6 @@ void quire_pt_flush_sharers(void)
 {
 	fork_count(FORK_RMAP_FLUSHES);
 	flush_tlb_all();
-}
-
-/**
- * __quire_pt_split - make room for a VMA boundary
- * @vma: will end or begin at @addr, or pass on what is beyond it
- * @addr: the boundary
- *
- * Context: mmap_lock held for writing, no lock of the VMA's reverse map.
- * Returns 0 or -ENOMEM.
- */
-int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
-{
-	pmd_t *pmd;
-
-	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end)
-		return 0;
-	/* Keep out the faults that share tables of shared memory. */
-	vma_start_write(vma);
-	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		return 0;
-	pmd = mm_find_pmd(vma->vm_mm, addr);
-	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
-		return 0;
-	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL);
-}
-
-static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
-			 struct mm_walk *walk)
-{
-	walk->action = ACTION_CONTINUE;
-	if (!pmd_pt_shared(*pmd))
-		return 0;
-	/* An OOM victim must not take one page after the other from the reserves. */
-	if (fatal_signal_pending(current))
-		return -EINTR;
-	cond_resched();
-	return quire_pt_unshare(walk->vma, pmd, addr, QUIRE_PT_SYSCALL);
-}
-
-/* Not by the walk itself, which cannot fail. */
-static const struct mm_walk_ops unshare_ops = {
-	.pmd_entry = unshare_entry,
-	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
-};
-
-/**
- * __quire_pt_unshare_range - give a process tables of its own
- * @vma: covers the range
- * @start: of the range
- * @end: of the range
- *
- * Context: may sleep, mmap_lock held. Returns 0, -ENOMEM, or -EINTR if the
- * caller is being killed.
- */
-int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
-			     unsigned long end)
-{
-	int ret;
-
-	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		return 0;
-	/* mremap begins at the first table's start, where nothing else is mapped. */
-	start = max(start, vma->vm_start);
-	if (start >= end)
-		return 0;
-	ret = walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
-	if (ret == -EINVAL)
-		quire_warn(&quire_fork_feature, "a range that is not in its VMA\n");
-	return ret;
-}
-
-/**
- * quire_pt_unshare_mm - give a process tables of its own everywhere
- * @mm: mmap_lock held
- *
- * Context: may sleep. Returns as __quire_pt_unshare_range().
- */
-int quire_pt_unshare_mm(struct mm_struct *mm)
-{
-	if (!quire_pt_used() || !test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		return 0;
-	return walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
 }
 
 /**

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tables of one's own for ranges, VMA boundaries and whole processes: for system calls
+ * that change what a shared table's users have in common. quire_pt_unshare() in pt.c
+ * unshares one of them, and its header has the rules.
+ *
+ * Locks: mmap_lock keeps fork, and with it any further sharing, out. Nothing is kept,
+ * so there is nothing to undo: the next fork shares again.
+ */
+#include <linux/mm.h>
+#include <linux/pagewalk.h>
+#include <linux/sched/signal.h>
+
+#include "../internal.h"
+#include "fork.h"
+#include "shm.h"
+
+/**
+ * __quire_pt_split - make room for a VMA boundary
+ * @vma: will end or begin at @addr, or pass on what is beyond it
+ * @addr: the boundary
+ *
+ * Context: mmap_lock held for writing, no lock of the VMA's reverse map.
+ * Returns 0 or -ENOMEM.
+ */
+int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	pmd_t *pmd;
+
+	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end)
+		return 0;
+	/* Keep out the faults that share tables of shared memory. */
+	vma_start_write(vma);
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	pmd = mm_find_pmd(vma->vm_mm, addr);
+	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
+		return 0;
+	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL);
+}
+
+static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
+			 struct mm_walk *walk)
+{
+	walk->action = ACTION_CONTINUE;
+	if (!pmd_pt_shared(*pmd))
+		return 0;
+	/* An OOM victim must not take one page after the other from the reserves. */
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	cond_resched();
+	return quire_pt_unshare(walk->vma, pmd, addr, QUIRE_PT_SYSCALL);
+}
+
+/* Not by the walk itself, which cannot fail. */
+static const struct mm_walk_ops unshare_ops = {
+	.pmd_entry = unshare_entry,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
+
+/**
+ * __quire_pt_unshare_range - give a process tables of its own
+ * @vma: covers the range
+ * @start: of the range
+ * @end: of the range
+ *
+ * Context: may sleep, mmap_lock held. Returns 0, -ENOMEM, or -EINTR if the
+ * caller is being killed.
+ */
+int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end)
+{
+	int ret;
+
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	/* mremap begins at the first table's start, where nothing else is mapped. */
+	start = max(start, vma->vm_start);
+	if (start >= end)
+		return 0;
+	ret = walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
+	if (ret == -EINVAL)
+		quire_warn(&quire_fork_feature, "a range that is not in its VMA\n");
+	return ret;
+}
+
+/**
+ * quire_pt_unshare_mm - give a process tables of its own everywhere
+ * @mm: mmap_lock held
+ *
+ * Context: may sleep. Returns as __quire_pt_unshare_range().
+ */
+int quire_pt_unshare_mm(struct mm_struct *mm)
+{
+	if (!quire_pt_used() || !test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		return 0;
+	return walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+}
