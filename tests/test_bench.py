@@ -165,7 +165,7 @@ def test_jump_labels_only_where_instructions_are_counted() -> None:
     columns = [*core.COLUMNS, "dbg=debug"]
     assert [runner.kernel_of(c, counted) for c in columns] == ["vanilla-jump", "quire-jump", "quire-jump", "debug"]
     assert [runner.kernel_of(c, core.Options(jump=True)) for c in columns] == ["vanilla", "quire", "quire", "debug"]
-    assert publishing.command(a_result(jump=True)).split()[2] == "--jump"
+    assert publishing.command({**a_result(), "jump": True}).split()[2] == "--jump"
 
 
 def test_every_benchmark_loads() -> None:
