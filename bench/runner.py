@@ -184,6 +184,7 @@ def measure(
         "features": list(benchmark.features),
         "shown": [m for m in benchmark.shown if not (options.icount and m in benchmark.by_clock)],
         "more_is_better": sorted(benchmark.more_is_better),
+        "one_event": sorted(benchmark.one_event),
         "native": list(benchmark.native),
         "main": benchmark.main,
         "notes": notes,

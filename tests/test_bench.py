@@ -260,6 +260,7 @@ def test_worst_row_counts(result: dict) -> None:
     aim = dataclasses.replace(AIM, where={}, column="off")
     assert core.achieved(aim, result).score == 9 / 8
     assert core.worst_off(result) == ("b: ns", 9 / 8)
+    assert core.worst_off({**result, "one_event": ["ns"]}) is None
 
 
 def test_every_aim_can_be_judged() -> None:

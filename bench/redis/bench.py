@@ -40,6 +40,7 @@ BENCHMARK = Benchmark(
     shown=("latest_fork_usec", "first_fork_usec", "worst_fork_usec", "mean_us", "p50_us", "p99_us", "p99.9_us",
            "max_us", "rdb_last_cow_kB", "same"),
     more_is_better=frozenset({"same"}),
+    one_event=frozenset({"first_fork_usec", "worst_fork_usec", "max_us"}),
     icount_note="one CPU: the saving child and the server take turns; use --clock",
     main=({"phase": "fork"}, "latest_fork_usec"),
     boots=(("time", 3),),
