@@ -17,7 +17,7 @@ help:
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write docs/results.md'
-	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off)'
+	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off|quire-jump|vanilla-jump)'
 	@echo 'make deb          Debian packages of the kernel, to install (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
 	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
