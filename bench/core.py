@@ -99,6 +99,7 @@ class Benchmark:
     more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the
     metrics of one row in the form of the work that is answered. one_event names metrics that are a single event's, the
     slowest of many: whether an interrupt came in decides them, so that off is not judged by them.
+    With least, of several boots the least number counts instead of the median: what differs between them only adds.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Benchmark:
     more_is_better: frozenset[str] = frozenset()
     by_clock: frozenset[str] = frozenset()
     one_event: frozenset[str] = frozenset()
+    least: bool = False
     native: tuple[str, ...] = ()
     memory: str = "4G"
     timeout: int = 1800
@@ -197,8 +199,8 @@ def parse_output(text: str) -> Run:
     return run
 
 
-def combine(runs: Sequence[Run]) -> dict:
-    """Return one column: per row and metric the median of the runs and the runs themselves."""
+def combine(runs: Sequence[Run], least: bool = False) -> dict:
+    """Return one column: per row and metric the median (or the least) of the runs and the runs themselves."""
     rows: dict[tuple, dict] = {}
     for run in runs:
         for keys, metrics in run.rows:
@@ -207,7 +209,7 @@ def combine(runs: Sequence[Run]) -> dict:
                 row["metrics"].setdefault(name, {"runs": []})["runs"].append(value)
     for row in rows.values():
         for metric in row["metrics"].values():
-            metric["median"] = statistics.median(metric["runs"])
+            metric["median"] = min(metric["runs"]) if least else statistics.median(metric["runs"])
     return {
         "uname": runs[-1].uname if runs else "",
         "states": runs[-1].states if runs else {},

@@ -185,6 +185,7 @@ def measure(
         "shown": [m for m in benchmark.shown if not (options.icount and m in benchmark.by_clock)],
         "more_is_better": sorted(benchmark.more_is_better),
         "one_event": sorted(benchmark.one_event),
+        "least": benchmark.least,
         "native": list(benchmark.native),
         "main": benchmark.main,
         "notes": notes,
@@ -200,7 +201,7 @@ def measure(
             "cpus": 1 if options.icount else 2,
             "accelerator": accelerator(columns[0], options),
         },
-        "columns": {core.column_of(c).name: core.combine(runs[c]) for c in columns},
+        "columns": {core.column_of(c).name: core.combine(runs[c], benchmark.least) for c in columns},
     }
 
 

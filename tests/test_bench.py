@@ -75,6 +75,12 @@ def test_bad_rows_are_errors(line: str) -> None:
         core.parse_output(line)
 
 
+def test_combine_can_take_the_least() -> None:
+    """Where what differs between boots only adds."""
+    runs = [core.Run([({"op": "a"}, {"ns": value})]) for value in (7.0, 5.0, 6.0)]
+    assert core.combine(runs, least=True)["rows"][0]["metrics"]["ns"] == {"runs": [7.0, 5.0, 6.0], "median": 5.0}
+
+
 def test_combine_takes_the_median(result: dict) -> None:
     """One slow boot of three does not move the value; the runs are kept."""
     assert core.value_of(result["columns"]["vanilla"], {"op": "a"}, "ns") == 100
