@@ -172,6 +172,8 @@ static inline bool numa_start(void)
 {
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "1");
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "1");
+	/* The period doubles while there are no hints, which here is what is waited for. */
+	write_word("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "10");
 	return !write_word(NUMA, "1") && numa_scans() >= 0;
 }
 
