@@ -100,7 +100,8 @@ def conditions(result: dict) -> str:
         f"base {result['base']}, quire {kernel_text(result)}, clock: {clock}, {guest['accelerator']}, "
         f"guest {guest['memory']} and "
         f"{guest['cpus']} cpu(s){labels}, randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
-        f"{'least' if result.get('least') else 'median'} of {result['runs']} boot(s){others if result['clock'] == 'time' else ''}"
+        f"{'least' if result.get('least') else 'median'} of {result['runs']} boot(s)"
+        f"{others if result['clock'] == 'time' else ''}"
     )
 
 

@@ -40,7 +40,9 @@
  *
  * Lifetime: users counts the PMDs that point to the table. A leaver clears its
  * PMD, flushes its TLB and only then lets go of its count, all before its VMA
- * leaves the reverse map. The one that brings it to 0 drops the entries and
+ * leaves the reverse map. Who copies the table points its PMD to the copy, and
+ * flushes what caches the PMD before it lets go of both locks: until then nobody
+ * can make an entry of the old table present, which a CPU might still walk. The one that brings it to 0 drops the entries and
  * frees the table by RCU. A table that was adopted is an ordinary one again;
  * it is freed in the ordinary way, which is safe: lockless walkers do not enter
  * by marked PMDs, and the reverse map's walkers hold the anon_vma lock, which
