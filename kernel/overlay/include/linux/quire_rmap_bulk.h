@@ -92,10 +92,10 @@ static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
 		__quire_rmap_batch_end(batch);
 }
 
-/* In place of mas_find(), in walks over all areas. */
+/* In place of mas_find(), in walks over all areas; one that begins has no leaf yet. */
 static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
 {
-	if (!static_branch_unlikely(&quire_rmap_key))
+	if (!static_branch_unlikely(&quire_rmap_key) || !mas_is_active(mas))
 		return mas_find(mas, max);
 	return __quire_rmap_next(mas, max);
 }
@@ -173,11 +173,17 @@ static inline void quire_rmap_unlink(struct quire_rmap_unlink *unlink,
 		__quire_rmap_unlink(unlink);
 }
 
-/* Before the page tables are freed. */
+/* Before the page tables are freed. A bulk of one costs more than it saves. */
 static inline void quire_rmap_unlink_end(struct quire_rmap_unlink *unlink)
 {
-	if (quire_rmap_used() && unlink->nr)
+	if (!quire_rmap_used() || !unlink->nr)
+		return;
+	if (unlink->nr > 1) {
 		__quire_rmap_unlink(unlink);
+		return;
+	}
+	unlink_anon_vmas(unlink->vmas[0]);
+	unlink->nr = 0;
 }
 
 static inline void quire_rmap_free_begin(struct quire_rmap_free *free)

@@ -292,12 +292,6 @@ void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
 	LIST_HEAD(empty);
 	unsigned int i;
 
-	/* A bulk of one costs more than it saves. */
-	if (unlink->nr == 1) {
-		unlink_anon_vmas(unlink->vmas[0]);
-		unlink->nr = 0;
-		return;
-	}
 	for (i = 0; i < unlink->nr; i++) {
 		struct vm_area_struct *vma = unlink->vmas[i];
 
