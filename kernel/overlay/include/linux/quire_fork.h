@@ -288,6 +288,17 @@ static inline void quire_pt_oom_report(void)
 		quire_pt_show_orphans();
 }
 
+/*
+ * May reclaim leave the flush to the end of its batch? That flushes @mm, the one that
+ * is charged: not what others see, nor a last user whose table the orphans are charged for.
+ */
+static inline bool quire_pvmw_may_defer(struct page_vma_mapped_walk *pvmw,
+					struct mm_struct *mm)
+{
+	return !quire_pvmw_shared(pvmw) ||
+	       (mm == pvmw->vma->vm_mm && quire_pt_users(pvmw->pmd) == 1);
+}
+
 /* The entry found was cleared: nobody may use it from here on. */
 static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
 {
@@ -415,6 +426,12 @@ static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 {
 	return false;
+}
+
+static inline bool quire_pvmw_may_defer(struct page_vma_mapped_walk *pvmw,
+					struct mm_struct *mm)
+{
+	return true;
 }
 
 #define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
