@@ -10,7 +10,7 @@ SOURCES = ("util", "menu", "preprocess")  # of the kernel's scripts/kconfig, whi
 def script(options: Options) -> str:
     """Return the guest's script: cc1, on ext4, compiles preprocessed sources of the kernel tree on all CPUs."""
     sources = SOURCES[: options.pick(2 if options.icount else 3, 2, 1)]
-    loads = ("alone",) if options.icount or options.tiny else ("alone", *LOADS)
+    loads = ("alone",) if options.tiny else ("alone", *LOADS)
     runs = options.pick(3, 2, 1)
     compiles = "\n".join(f"./timed {load} {runs} sh ./compile" for load in loads)
     return f"""truncate -s 448M image
@@ -36,19 +36,18 @@ BENCHMARK = Benchmark(
     features=("fork", "shm", "prezero", "text", "rmap"),
     programs=("timed",),
     script=script,
-    shown=("cpu_s", "real_s", "work_per_s"),
+    shown=("cpu_s", "real_s", "loaded_s", "work_per_s"),
+    by_clock=frozenset({"real_s"}),
     more_is_better=frozenset({"work_per_s"}),
-    by_clock=frozenset({"real_s", "work_per_s"}),
-    native=("real_s", "user_s", "sys_s", "work_per_s"),
-    icount_note="real_s has waits for the host in it, during which guest time jumps ahead; cpu_s has not",
+    native=("real_s", "loaded_s", "user_s", "sys_s", "work_per_s"),
+    icount_note="one CPU; under load it is never idle, so loaded_s counts instructions too, without waits for the host",
     main=({"load": "alone"}, "cpu_s"),
-    boots=(("icount", 1), ("time", 3)),
+    boots=(("icount", 3), ("time", 3)),
     aims=(
         Aim("a compile, all features on", "cpu_s", {"load": "alone"}, 1.01, headline=True),
         Aim("off: a compile", "cpu_s", {"load": "alone"}, 1.01, column="off"),
-        Aim("a compile, by the clock", "real_s", {"load": "alone"}, 1.01, clock="time"),
-        Aim("a compile beside processes, I/O, memory", "real_s", {"load": LOADS}, 1.01, clock="time"),
-        Aim("what those got done meanwhile", "work_per_s", {"load": LOADS}, 0.99, clock="time", more_is_better=True),
+        Aim("a compile beside processes, I/O, memory", "loaded_s", {"load": LOADS}, 1.01),
+        Aim("what those got done meanwhile", "work_per_s", {"load": LOADS}, 0.99, more_is_better=True),
     ),
     figures=(
         Figure("Miller, December 2004, sparc64", "make -j3 of a kernel with prezeroing, real", 513, 508, "s"),
