@@ -48,22 +48,25 @@ until_locks() {{ while [ "$(advisory "$1")" -lt "$2" ]; do sleep 0.3; done; }}
 mkfifo hold
 as "$bin/psql" -q -h "$PWD" postgres <hold >/dev/null &
 exec 9>hold
-echo 'select pg_advisory_lock(1);' >&9
-until_locks granted 1
 for table in filler1 filler2 filler3 filler4; do
     # One row a page, so that to count the rows is to look at each page.
     ask "create table $table (page text); alter table $table alter page set storage plain;
         insert into $table select repeat('x', 8000) from generate_series(1, {rows})" >/dev/null
     echo "select count(*) from $table;"
-done >scan.sql
-echo 'select pg_advisory_lock_shared(1);' >>scan.sql
-before=$(tables)
-bench -f scan.sql -c {readers} -j 2 -t 1 >scan &
-job=$!
-until_locks "not granted" {readers}
-echo "@run=read_pool clients={readers} | pagetables_kB=$(($(tables) - before))"
-echo 'select pg_advisory_unlock(1);' >&9
-wait "$job"
+done >pool.sql
+echo 'select 1;' >nothing.sql
+for read in nothing pool; do
+    echo 'select pg_advisory_lock(1);' >&9
+    until_locks granted 1
+    echo 'select pg_advisory_lock_shared(1);' >>$read.sql
+    before=$(tables)
+    bench -f $read.sql -c {readers} -j 2 -t 1 >scan &
+    job=$!
+    until_locks "not granted" {readers}
+    echo "@run=read_$read clients={readers} | pagetables_kB=$(($(tables) - before))"
+    echo 'select pg_advisory_unlock(1);' >&9
+    wait "$job"
+done
 exec 9>&-
 as "$bin/pg_ctl" -m fast -D data stop >/dev/null
 cd .."""
@@ -72,7 +75,7 @@ cd .."""
 BENCHMARK = Benchmark(
     name="postgres",
     title="PostgreSQL: selects, connection storms, and page tables of connections that read the whole pool",
-    features=("shm", "fork", "rmap"),
+    features=("shm", "fork", "rmap", "text"),
     programs=(),
     script=script,
     shown=("tps", "pagetables_kB"),
