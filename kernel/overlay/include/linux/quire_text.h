@@ -13,11 +13,15 @@
 #include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/percpu-defs.h>
 
 #ifdef CONFIG_QUIRE_TEXT
 
 DECLARE_STATIC_KEY_FALSE(quire_text_key);
 DECLARE_STATIC_KEY_FALSE(quire_text_used_key);
+/* On before quire_text_key is for the first time, and never off again. */
+DECLARE_STATIC_KEY_FALSE(quire_text_batch_key);
+DECLARE_PER_CPU(bool, quire_text_batching);
 
 /* For a function of ours in another file: external here, dropped when unused. */
 #define QUIRE_TEXT_HOOK
@@ -69,6 +73,8 @@ int quire_text_read_block(struct readahead_control *ractl);
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
 bool __quire_text_reads(struct vm_area_struct *vma);
 void __quire_text_read(struct vm_fault *vmf, struct file **fpin);
+bool __quire_text_batch_add(struct folio *folio, int nr);
+void __quire_text_batch_end(void);
 
 /* mm/quire/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
@@ -110,6 +116,35 @@ static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
 	    (vmf->vma->vm_flags & (VM_EXEC | VM_WRITE | VM_RAND_READ)) == VM_EXEC)
 		return __quire_text_fault_around(vmf, nr_pages);
 	return nr_pages;
+}
+
+/**
+ * quire_text_batch_begin - count what a fault maps around it at once
+ * @vma: of the fault
+ *
+ * Under the page table's lock and RCU, until quire_text_batch_end(): the lock keeps
+ * others off this CPU's batch, and RCU keeps the memcg that it is for.
+ */
+static inline void quire_text_batch_begin(const struct vm_area_struct *vma)
+{
+	if (static_branch_unlikely(&quire_text_key) && vma->vm_flags & VM_EXEC &&
+	    !IS_ENABLED(CONFIG_PREEMPT_RT))
+		__this_cpu_write(quire_text_batching, true);
+}
+
+/* Is the count of @nr newly mapped pages of @folio left to the batch? */
+static inline bool quire_text_batch_add(struct folio *folio, int nr, int nr_pmdmapped)
+{
+	return static_branch_unlikely(&quire_text_batch_key) &&
+		__this_cpu_read(quire_text_batching) && !nr_pmdmapped &&
+		__quire_text_batch_add(folio, nr);
+}
+
+static inline void quire_text_batch_end(void)
+{
+	if (static_branch_unlikely(&quire_text_batch_key) &&
+	    __this_cpu_read(quire_text_batching))
+		__quire_text_batch_end();
 }
 
 /**
@@ -268,6 +303,19 @@ static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
 						    unsigned long nr_pages)
 {
 	return nr_pages;
+}
+
+static inline void quire_text_batch_begin(const struct vm_area_struct *vma)
+{
+}
+
+static inline bool quire_text_batch_add(struct folio *folio, int nr, int nr_pmdmapped)
+{
+	return false;
+}
+
+static inline void quire_text_batch_end(void)
+{
 }
 
 static inline bool quire_text_reads(struct vm_area_struct *vma)

@@ -727,6 +727,7 @@ static int text_start(void)
 	text_not_before = jiffies;
 	spin_unlock(&text_lock);
 	static_branch_enable(&quire_text_used_key);
+	static_branch_enable(&quire_text_batch_key);
 	return 0;
 }
 

@@ -15,14 +15,22 @@
  * table maps all of the table that is resident instead. Later ones do not: they
  * would look again at what is mapped.
  *
+ * Counting. Most of what it takes to map a page that is in the page cache is to
+ * count it, in its memcg's and its node's NR_FILE_MAPPED. Pages of one fault are of
+ * one memcg mostly, so they are counted together. The batch is this CPU's, and lasts
+ * no longer than one hold of the page table's lock: who could unmap a page that is
+ * not counted yet waits for it.
+ *
  * Locking: called under the mmap lock or the VMA's; __quire_text_read() may drop
  * it, as all of Linux's reading in faults does. There is nothing to undo but the
  * huge folios, which stay: they are those of the filesystem.
  */
 #include <linux/fs.h>
 #include <linux/log2.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/percpu.h>
 #include <linux/quire_text.h>
 #include <linux/shmem_fs.h>
 
@@ -31,6 +39,14 @@
 
 unsigned int quire_text_readahead = 1;
 unsigned int quire_text_fault_around_kb = PMD_SIZE >> 10;
+
+DEFINE_STATIC_KEY_FALSE(quire_text_batch_key);
+DEFINE_PER_CPU(bool, quire_text_batching);
+
+static DEFINE_PER_CPU(struct text_batch {
+	struct lruvec *lruvec;
+	int nr;
+}, text_batch);
 
 /* Has no page of the area's part of this page table been mapped? One in @step is looked at. */
 static bool text_nothing_mapped(const struct vm_fault *vmf, unsigned long step)
@@ -62,6 +78,36 @@ unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned lon
 		return nr_pages;
 	text_count(TEXT_WIDE_FAULTS, 1);
 	return wide;
+}
+
+static void text_batch_flush(struct text_batch *batch)
+{
+	if (batch->nr)
+		__mod_lruvec_state(batch->lruvec, NR_FILE_MAPPED, batch->nr);
+	batch->nr = 0;
+}
+
+/* The folio is locked, so it stays in its memcg. What has none is counted by Linux. */
+bool __quire_text_batch_add(struct folio *folio, int nr)
+{
+	struct text_batch *batch = this_cpu_ptr(&text_batch);
+	struct mem_cgroup *memcg = folio_memcg(folio);
+	struct lruvec *lruvec;
+
+	if (!memcg)
+		return false;
+	lruvec = mem_cgroup_lruvec(memcg, folio_pgdat(folio));
+	if (lruvec != batch->lruvec)
+		text_batch_flush(batch);
+	batch->lruvec = lruvec;
+	batch->nr += nr;
+	return true;
+}
+
+void __quire_text_batch_end(void)
+{
+	text_batch_flush(this_cpu_ptr(&text_batch));
+	__this_cpu_write(quire_text_batching, false);
 }
 
 bool __quire_text_reads(struct vm_area_struct *vma)

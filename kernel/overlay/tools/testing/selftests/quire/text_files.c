@@ -383,6 +383,71 @@ TEST_F_TIMEOUT(files, memcg_at_its_limit, 600)
 	EXPECT_EQ(0, rmdir(CGROUP));
 }
 
+#define CHUNK_PAGES	64
+#define CHUNKS		32
+
+/* Reads every other chunk of the program: the caller's group is charged for it. */
+static int read_chunks(int first)
+{
+	static char buf[CHUNK_PAGES * PAGE];
+	int fd = open(PROGRAM, O_RDONLY), ret = 0;
+
+	/* Nothing is to be read ahead into the next chunk. */
+	if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM))
+		return -1;
+	for (int i = first; i < CHUNKS && !ret; i += 2)
+		ret = pread(fd, buf, sizeof(buf), i * sizeof(buf)) != sizeof(buf);
+	close(fd);
+	return ret;
+}
+
+/* Small changes of a group's numbers show after a while only. */
+static bool wait_mapped(long pages)
+{
+	double end = seconds() + LIMIT_S;
+
+	while (cgroup_value("memory.stat", "file_mapped") != pages * (long)PAGE) {
+		if (seconds() > end)
+			return false;
+		usleep(100000);
+	}
+	return true;
+}
+
+TEST_F_TIMEOUT(files, mapped_pages_are_counted_where_they_are_charged, 600)
+{
+	unsigned char *map;
+	int fd, status;
+	pid_t child;
+
+	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	if (mkdir(CGROUP, 0755) || access(CGROUP "/memory.stat", R_OK))
+		SKIP(return, "no memory controller");
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	child = fork();
+	ASSERT_GE(child, 0);
+	if (!child) {
+		join_cgroup();
+		/* The last chunk of each page table is the group's, and the one before is not. */
+		_exit(read_chunks(1) ? 1 : 0);
+	}
+	ASSERT_EQ(child, waitpid(child, &status, 0));
+	ASSERT_EQ(0, status);
+	ASSERT_EQ(0, read_chunks(0));
+
+	fd = open(PROGRAM, O_RDONLY);
+	ASSERT_GE(fd, 0);
+	map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	ASSERT_NE(MAP_FAILED, map);
+	close(fd);
+	for (unsigned long at = 0; at < FILE_SIZE; at += PAGE)
+		(void)*(volatile unsigned char *)(map + at);
+	EXPECT_TRUE(wait_mapped(CHUNKS / 2 * CHUNK_PAGES));
+	munmap(map, FILE_SIZE);
+	EXPECT_TRUE(wait_mapped(0));
+	EXPECT_EQ(0, rmdir(CGROUP));
+}
+
 TEST_F_TIMEOUT(files, no_huge_page_to_be_had, 600)
 {
 	long nomem = stat_of("fallback_nomem"), backoff = stat_of("skipped_backoff");
