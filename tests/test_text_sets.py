@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The kernel's own selftests of huge pages and of exec, compared as sets with the pristine kernel's.
+
+khugepaged's wait for its scans by the clock, which an emulated guest loses now and then: so this is for the soak, and
+a difference counts when it shows a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import sets
+from guest import paths
+
+MM_TESTS = ["khugepaged"]
+EXEC_TESTS = ["execveat", "non-regular", "recursion-depth", "null-argv",
+              *(f"load_address.{kind}{align}" for kind in ("", "static.")
+                for align in ("0x1000", "0x200000", "0x1000000"))]
+TESTS = MM_TESTS + EXEC_TESTS
+PROGRAMS = paths.BUILD / "text_selftests"
+
+
+def as_ktap(output: str) -> str:
+    """Return the output with khugepaged's own words for a result ("Run test: NAME", red for a failure) as KTAP."""
+    lines: list[str] = []
+    name, outcome = "", "ok"
+    for line in [*output.splitlines(), "=="]:
+        run = re.match(r"Run test: (.*)", line)
+        if name and (run or line.startswith("==")):
+            lines.append(f"{'not ok' if outcome == 'fail' else 'ok'} 1 {name}{' # SKIP' if outcome == 'skip' else ''}")
+            name = ""
+        if run:
+            name, outcome = run[1], "ok"
+        elif "\x1b[31m" in line:
+            outcome = "fail"
+        elif "\x1b[33m" in line and outcome == "ok":
+            outcome = "skip"
+        lines.append(line)
+    return "\n".join(lines[:-1])
+
+
+@pytest.fixture(scope="session", name="programs")
+def fixture_programs() -> Path:
+    """The programs, built once."""
+    sets.build_programs(PROGRAMS, {"mm": MM_TESTS, "exec": EXEC_TESTS})
+    return PROGRAMS
+
+
+def run_set(tests: list[str], kernel: str, append: str) -> dict[str, str]:
+    """Run tests in a fresh guest and return their results."""
+    command = [str(paths.REPO / "tests/text_selftests.sh"), str(PROGRAMS), *tests]
+    return sets.results(as_ktap(sets.run_guest(command, kernel, append)))
+
+
+@pytest.mark.soak
+def test_set(programs: Path) -> None:
+    """Nothing that passes on vanilla fails, is skipped or is missing on quire, with the features off or on."""
+    assert programs.exists()
+    vanilla = run_set(TESTS, "vanilla", "")
+    assert sum(outcome == "pass" for outcome in vanilla.values()) > 40, f"hardly anything ran on vanilla: {vanilla}"
+    for features in ("off", "on"):
+        sets.check(run_set, TESTS, features, vanilla)
+
+
+def test_words_of_khugepaged() -> None:
+    """A failure, a skip and a pass are told apart, and which case each belongs to."""
+    output = ("== khugepaged\nRun test: one (a:b)\nx... \x1b[32mOK\x1b[0m\ny... \x1b[31mFail\x1b[0m\n"
+              "z... \x1b[32mOK\x1b[0m\n\nRun test: two (a:b)\nx... \x1b[32mOK\x1b[0m\nRun test: three (a:b)\n"
+              "x... \x1b[33mSkip\x1b[0m\n== khugepaged status 1\n")
+    assert sets.results(as_ktap(output)) == {
+        "khugepaged: one (a:b)": "fail", "khugepaged: two (a:b)": "pass", "khugepaged: three (a:b)": "skip",
+        "khugepaged: status": "fail"}
