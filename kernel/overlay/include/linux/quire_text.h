@@ -14,6 +14,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/percpu-defs.h>
+#include <linux/vmstat.h>
 
 #ifdef CONFIG_QUIRE_TEXT
 
@@ -73,7 +74,7 @@ int quire_text_read_block(struct readahead_control *ractl);
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
 bool __quire_text_reads(struct vm_area_struct *vma);
 void __quire_text_read(struct vm_fault *vmf, struct file **fpin);
-bool __quire_text_batch_add(struct folio *folio, int nr);
+void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int nr);
 void __quire_text_batch_end(void);
 
 /* mm/quire/text.c */
@@ -132,12 +133,14 @@ static inline void quire_text_batch_begin(const struct vm_area_struct *vma)
 		__this_cpu_write(quire_text_batching, true);
 }
 
-/* Is the count of @nr newly mapped pages of @folio left to the batch? */
-static inline bool quire_text_batch_add(struct folio *folio, int nr, int nr_pmdmapped)
+/* In place of __mod_lruvec_state(), for a folio's memcg. */
+static inline void quire_text_mod_lruvec(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
-	return static_branch_unlikely(&quire_text_batch_key) &&
-		__this_cpu_read(quire_text_batching) && !nr_pmdmapped &&
-		__quire_text_batch_add(folio, nr);
+	if (static_branch_unlikely(&quire_text_batch_key) &&
+	    __this_cpu_read(quire_text_batching))
+		__quire_text_batch_add(lruvec, idx, nr);
+	else
+		__mod_lruvec_state(lruvec, idx, nr);
 }
 
 static inline void quire_text_batch_end(void)
@@ -309,9 +312,9 @@ static inline void quire_text_batch_begin(const struct vm_area_struct *vma)
 {
 }
 
-static inline bool quire_text_batch_add(struct folio *folio, int nr, int nr_pmdmapped)
+static inline void quire_text_mod_lruvec(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
-	return false;
+	__mod_lruvec_state(lruvec, idx, nr);
 }
 
 static inline void quire_text_batch_end(void)

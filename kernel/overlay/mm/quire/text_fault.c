@@ -87,21 +87,19 @@ static void text_batch_flush(struct text_batch *batch)
 	batch->nr = 0;
 }
 
-/* The folio is locked, so it stays in its memcg. What has none is counted by Linux. */
-bool __quire_text_batch_add(struct folio *folio, int nr)
+/* For a locked folio, which stays in the memcg that @lruvec is of. */
+void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
 	struct text_batch *batch = this_cpu_ptr(&text_batch);
-	struct mem_cgroup *memcg = folio_memcg(folio);
-	struct lruvec *lruvec;
 
-	if (!memcg)
-		return false;
-	lruvec = mem_cgroup_lruvec(memcg, folio_pgdat(folio));
+	if (idx != NR_FILE_MAPPED) {
+		__mod_lruvec_state(lruvec, idx, nr);
+		return;
+	}
 	if (lruvec != batch->lruvec)
 		text_batch_flush(batch);
 	batch->lruvec = lruvec;
 	batch->nr += nr;
-	return true;
 }
 
 void __quire_text_batch_end(void)
