@@ -151,9 +151,9 @@ def _first_line(*command: str) -> str:
 
 
 @functools.cache
-def origin_of_kernel() -> dict[str, str]:
-    """Return what our kernel was built from, as the build noted it, and the tools that built and run it."""
-    note = REPO / "build" / "quire" / "origin.json"
+def origin_of_kernel(variant: str) -> dict[str, str]:
+    """Return what our kernel was built from, as its build noted it, and the tools that built and run it."""
+    note = REPO / "build" / variant / "origin.json"
     origin = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     tools = {"compiler": _first_line("gcc", "--version"), "qemu": _first_line("qemu-system-x86_64", "--version")}
     return {"commit": "of an unknown commit", "date": "an unknown date", "changed": "no", **origin, **tools}
@@ -190,7 +190,7 @@ def measure(
         "main": benchmark.main,
         "notes": notes,
         "base": base_version(),
-        "kernel": origin_of_kernel(),
+        "kernel": origin_of_kernel(kernel_of("on", options)),
         "host": {"cpus": os.cpu_count(), "load": round(load, 1)},
         "clock": "icount" if options.icount else "time",
         "quick": options.quick or options.tiny,
