@@ -29,7 +29,7 @@ BENCHMARK = Benchmark(
     programs=("shm_table", "shm_many"),
     script=script,
     shown=("pagetables_kB", "faults", "ms", "last_process_ms", "touches_per_ms", "touch_faults", "swapped_kB",
-           "pushes", "left_kB", "wake_faults", "wake_ms"),
+           "left_kB", "wake_faults", "wake_ms"),
     more_is_better=frozenset({"touches_per_ms"}),
     main=({"kind": "memfd", "processes": "40"}, "pagetables_kB"),
     aims=(

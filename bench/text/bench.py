@@ -63,7 +63,7 @@ BENCHMARK = Benchmark(
     icount_note="instructions know no TLB, so what a call costs is not shown; iTLB misses need perf on hardware and "
     "are not measured in the guest",
     main=({"start": "second"}, "faults"),
-    boots=(("icount", 1), ("time", 1)),
+    boots=(("icount", 3), ("time", 1)),
     aims=(
         Aim("page faults of 483 MB text, executed again after a second, times fewer", "faults", {"start": "after_1s"},
             12.9, "times", clock="time", headline=True),
@@ -79,7 +79,8 @@ BENCHMARK = Benchmark(
         Aim("memory of 8 executions at once, against one", "memory_kB", {"together": "8"}, 1.05, against="on",
             other={"together": "1"}),
         Aim("fork+exec+exit of true, cat, sh", "us_per_exec", {}, 1.01),
-        Aim("off: start-up", "touch_ms", {}, 1.01, column="off"),
+        Aim("off: start-up from the page cache", "touch_ms", {"start": ("second", "after_1s", "erofs_second")}, 1.01,
+            column="off"),
     ),
     figures=(
         Figure("Wang Rui (Loongson), March 2026", "building Cargo, iTLB misses", 9.71, 2.70, "10^9"),
