@@ -87,7 +87,10 @@ static void text_batch_flush(struct text_batch *batch)
 	batch->nr = 0;
 }
 
-/* For a locked folio, which stays in the memcg that @lruvec is of. */
+/*
+ * Who unmaps a page that was mapped waits for the page table's lock, and RCU keeps its
+ * memcg: @lruvec may be used until the end. The counts of an interrupt are not held back.
+ */
 void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
 	struct text_batch *batch = this_cpu_ptr(&text_batch);

@@ -193,7 +193,9 @@ static inline int make_program(const char *path, const struct layout *l)
 		text_page(page, i, l->pages);
 		ret = write_all(fd, page, PAGE, l->offset + i * PAGE);
 	}
-	ret |= fsync(fd) | posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	/* In this order: dirty pages stay. */
+	ret |= fsync(fd);
+	ret |= posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	close(fd);
 	return ret;
 }
