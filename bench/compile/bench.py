@@ -10,7 +10,7 @@ SOURCES = ("util", "menu", "preprocess")  # of the kernel's scripts/kconfig, whi
 def script(options: Options) -> str:
     """Return the guest's script: cc1, on ext4, compiles preprocessed sources of the kernel tree on all CPUs."""
     sources = SOURCES[: options.pick(2 if options.icount else 3, 2, 1)]
-    loads = ("alone",) if options.tiny else ("alone", *LOADS)
+    loads = ("alone", *LOADS[: options.pick(3, 3, 1)])
     runs = options.pick(3, 2, 1)
     compiles = "\n".join(f"./timed {load} {runs} sh ./compile" for load in loads)
     return f"""truncate -s 448M image
