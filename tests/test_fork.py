@@ -22,15 +22,15 @@ CHECKS = {
                    "PROGRAMS/fork_life -t ends_in_any_order >/dev/null || exit 1; echo 0 >tracing_on; "
                    f"for e in {' '.join(EVENTS)}; do echo fork_$e $(grep -c \" fork_$e: mm=\" trace); "
                    "echo 0 >events/quire/fork_$e/enable; done; echo 1 >tracing_on; dmesg | grep ' quire_fork$'",
-    "shells": "set -e; echo 1 >/sys/kernel/mm/quire/fork/min_tables; "
+    "shells": "set -e; cd /sys/kernel/mm/quire/fork; echo 1 >min_tables; echo 1 >mixed; "
               "for i in $(seq 40); do ls / | sort | uniq | wc -l >/dev/null; done; "
-              "cat /sys/kernel/mm/quire/fork/state; cat /sys/kernel/debug/quire/pt_check",
+              "cat state; cat /sys/kernel/debug/quire/pt_check",
 }
 
 
 @pytest.mark.debug
 @pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life"),
-                                      ("fork_calls", "fork_swap", "fork_model 1 6")], ids=" ".join)
+                                      ("fork_calls", "fork_swap", "fork_model 1 4"), ("fork_mixed",)], ids=" ".join)
 def test_selftests(selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
     """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds."""
     selftests(*programs, append="quire=fork")
@@ -55,7 +55,7 @@ def fixture_checks(guest: Callable[..., boot.Result], selftest_programs: Path) -
 
 
 def test_boot_workload(checks: dict[str, group.Outcome]) -> None:
-    """With sharing forced on every process, shells and pipelines run, and the checker agrees."""
+    """With sharing forced on every process, mixed tables too, shells and pipelines run, and the checker agrees."""
     one = checks["shells"]
     assert one.status == 0, one.output
     assert str(one.output).startswith("on\n")
@@ -85,7 +85,7 @@ def test_tracepoints_and_units(checks: dict[str, group.Outcome]) -> None:
 @pytest.mark.parametrize("numa", (1, 2))
 def test_race(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, numa: int) -> None:
     """Writers, children, reclaim, compaction and the background worker at once, on one node and between two."""
-    result = guest(f"echo 20000 >/sys/kernel/mm/quire/fork/background_tables_per_s; "
+    result = guest(f"cd /sys/kernel/mm/quire/fork; echo 20000 >background_tables_per_s; echo {numa - 1} >mixed; "
                    f"echo 1 >/proc/sys/kernel/numa_balancing; {selftest_programs / 'fork_race'} {minutes * 60}",
                    append="quire=fork", numa=numa, timeout=minutes * 60 + 900)
     assert result.status == 0, result.output[-4000:]

@@ -1,6 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # stress-ng's memory stressors, verifying what they read, with swap on zram: stress.sh SECONDS
+# The libraries' tables, too.
+[ ! -e /sys/kernel/mm/quire/fork/mixed ] || echo 1 > /sys/kernel/mm/quire/fork/mixed
 cd /dev/shm || exit 1
 echo 256M > /sys/block/zram0/disksize
 mkswap /dev/zram0 > /dev/null && swapon /dev/zram0

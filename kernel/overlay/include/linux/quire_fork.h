@@ -40,8 +40,11 @@ DECLARE_STATIC_KEY_FALSE(quire_pt_used_key);
 int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma,
 		      pmd_t *dst_pmd, pmd_t *src_pmd, unsigned long addr,
 		      unsigned long end);
-bool __quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd, unsigned long *addr,
-		    unsigned long end);
+void __quire_fork_failed(struct mm_struct *mm);
+bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **pmd,
+		    unsigned long *addr, unsigned long end, struct zap_details *details);
+int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned long end);
+int __quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr);
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp);
 int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
@@ -63,7 +66,7 @@ void quire_pt_show_orphans(void);
 unsigned long __quire_pt_oom_points(struct mm_struct *mm);
 int quire_pt_copy_slots(struct vm_area_struct *vma, struct vm_area_struct *src,
 			pte_t *dst_pte, pte_t *src_pte, unsigned long addr,
-			int *rss);
+			int *rss, bool mixed);
 
 /* Has a table ever been shared since boot? Never goes back. */
 static inline bool quire_pt_used(void)
@@ -96,22 +99,42 @@ static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 	return __quire_fork_copy(dst_vma, src_vma, dst_pmd, src_pmd, addr, end);
 }
 
-/* zap: true if a run of tables was left; *pmd is the last one, *addr its end. */
-static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
-				unsigned long *addr, unsigned long end)
+/* dup_mmap() stopped; both mmap_locks are held. */
+static inline void quire_fork_failed(struct mm_struct *mm)
+{
+	if (quire_pt_used())
+		__quire_fork_failed(mm);
+}
+
+/* zap: true if a run of tables was dealt with; *pmd is the last one, *addr its end. */
+static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma,
+				pmd_t **pmd, unsigned long *addr, unsigned long end,
+				struct zap_details *details)
 {
 	if (quire_pt_shared(*pmd)) {
 		/* Copies: what has its address taken would be in memory all along the loop. */
 		pmd_t *last = *pmd;
 		unsigned long left = *addr;
+		bool done = __quire_pt_zap(tlb, vma, &last, &left, end, details);
 
-		if (!__quire_pt_zap(vma, &last, &left, end))
-			return false;
 		*pmd = last;
 		*addr = left;
-		return true;
+		return done;
 	}
 	return false;
+}
+
+/* One table; mmap_lock held. 0 or -ENOMEM. */
+static inline int quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr)
+{
+	return quire_pt_used() ? __quire_pt_unshare_at(vma, addr) : 0;
+}
+
+/* A file is mapped, or its mapping grows or moves; mmap_lock held for writing. 0 or -ENOMEM. */
+static inline int quire_pt_make_room(struct file *file, struct mm_struct *mm,
+				     unsigned long start, unsigned long end)
+{
+	return file && quire_pt_used() ? __quire_pt_make_room(mm, start, end) : 0;
 }
 
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
@@ -339,10 +362,26 @@ static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 	return 0;
 }
 
-static inline bool quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd,
-				unsigned long *addr, unsigned long end)
+static inline void quire_fork_failed(struct mm_struct *mm)
+{
+}
+
+static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma,
+				pmd_t **pmd, unsigned long *addr, unsigned long end,
+				struct zap_details *details)
 {
 	return false;
+}
+
+static inline int quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr)
+{
+	return 0;
+}
+
+static inline int quire_pt_make_room(struct file *file, struct mm_struct *mm,
+				     unsigned long start, unsigned long end)
+{
+	return 0;
 }
 
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,

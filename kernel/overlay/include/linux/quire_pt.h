@@ -16,6 +16,8 @@ struct shm_table;
 #define QUIRE_PT_SANITIZED	BIT(0)
 /* Somebody took a reference (FOLL_GET) to a page, for reading. */
 #define QUIRE_PT_REFERENCED	BIT(4)
+/* Several areas may reach into it, and may map files; see mm/quire/pt_mixed.c. */
+#define QUIRE_PT_MIXED		BIT(5)
 
 struct quire_pt_state {
 	u32 users;	/* PMDs that point to the table, and leavers not yet flushed */

@@ -68,34 +68,33 @@ static const char * const fork_count_names[] = {
  * than the faults that undo it cost.
  */
 static unsigned int min_tables = 16;
+/* Share mixed tables, too? See pt_mixed.c; a part of what they need is shm's. */
+static unsigned int mixed;
 QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
+QUIRE_UINT_KNOB(mixed, mixed, 0, IS_ENABLED(CONFIG_QUIRE_SHM));
 
 static const struct attribute * const fork_knobs[] = {
 	&min_tables_knob.attr.attr,
+	&mixed_knob.attr.attr,
 	&quire_background_knob.attr.attr,
 	NULL
 };
 
-/* A shared table would break what these promise; see the rules in pt.c. */
-#define UNSHAREABLE (VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |	\
-		     VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |		\
-		     VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |		\
-		     VM_WIPEONFORK | VM_DONTCOPY)
-
 VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
 					       struct vm_area_struct *src)
 {
-	return vma_is_anonymous(src) && !(src->vm_flags & UNSHAREABLE) &&
+	return vma_is_anonymous(src) && !(src->vm_flags & QUIRE_FORK_UNSHAREABLE) &&
 	       (src->vm_flags & VM_MAYWRITE) && !userfaultfd_armed(src) &&
 	       dst->vm_flags == src->vm_flags;
 }
 
-/* Returns the counter of the reason not to share, or -1. */
-static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
-		   pmd_t *dst_pmd, unsigned long addr, unsigned long end)
+/* Returns the counter of the reason not to share, or -1; tells whether it is mixed. */
+static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t *dst_pmd,
+		   unsigned long addr, unsigned long end, bool *is_mixed)
 {
 	struct mm_struct *mm = src->vm_mm;
 	unsigned long policy = READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK;
+	bool whole = IS_ALIGNED(addr, PMD_SIZE) && end - addr == PMD_SIZE;
 
 	if (!static_branch_likely(&quire_fork_key))
 		return FORK_REFUSED_OFF;
@@ -104,12 +103,15 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src,
 	if (policy != MMF_QUIRE_ALWAYS &&
 	    mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables))
 		return FORK_REFUSED_FEW_TABLES;
-	if (!quire_fork_vma_shareable(dst, src))
+	*is_mixed = READ_ONCE(mixed) && !(whole && vma_is_anonymous(src));
+	if (!*is_mixed && !quire_fork_vma_shareable(dst, src))
 		return FORK_REFUSED_VMA;
-	if (!IS_ALIGNED(addr, PMD_SIZE) || end - addr != PMD_SIZE || !pmd_none(*dst_pmd))
+	if ((!*is_mixed && !whole) || !pmd_none(*dst_pmd))
 		return FORK_REFUSED_RANGE;
 	if (mm_has_notifiers(mm))
 		return FORK_REFUSED_NOTIFIER;
+	if (*is_mixed && !quire_pt_mixable(mm, addr))
+		return FORK_REFUSED_VMA;
 	return -1;
 }
 
@@ -137,13 +139,19 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 		      unsigned long end)
 {
 	struct mm_struct *src_mm = src_vma->vm_mm, *dst_mm = dst_vma->vm_mm;
-	int reason = refusal(dst_vma, src_vma, dst_pmd, addr, end);
 	unsigned int users;
+	bool is_mixed;
+	int reason;
 
+	/* By another area that reaches into it. */
+	if (pmd_pt_shared(*dst_pmd))
+		return 1;
+	reason = refusal(dst_vma, src_vma, dst_pmd, addr, end, &is_mixed);
 	if (reason < 0) {
 		note_sharer(src_mm);
 		note_sharer(dst_mm);
-		users = quire_pt_share(src_vma, addr, dst_mm, src_pmd, dst_pmd);
+		users = quire_pt_share(src_vma, addr & PMD_MASK, dst_mm, src_pmd, dst_pmd,
+				       is_mixed);
 		if (users) {
 			quire_background_add(dst_mm);
 			trace_fork_share(dst_mm, addr, users);

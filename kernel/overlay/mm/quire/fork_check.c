@@ -7,7 +7,8 @@
  *   - its owner with the processes that have it, or the orphans' mm,
  *   - each process's RSS counters with the entries that are charged to it,
  *   - the PMDs counted as marked with those found,
- *   - tables of shared memory with the registry, and with what is charged for them.
+ *   - tables of shared memory with the registry, and with what is charged for them,
+ *   - the areas that users of a mixed table have where its entries are.
  *
  * It is exact only while no process changes its memory, so a test calls it when
  * all is quiet; a failed comparison is repeated a few times before it is told.
@@ -17,6 +18,7 @@
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
+#include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/pagewalk.h>
@@ -42,11 +44,17 @@ struct seen_table {
 	struct mm_struct *owner;
 	bool owner_has_it;
 	bool file;		/* maps shared memory */
+	bool laid_out;
+	unsigned long layout;	/* what its entries map, as the first user's areas say */
 };
 
 struct check {
 	struct seq_file *m;
 	struct xarray tables;	/* PFN -> struct seen_table */
+	pmd_t *pmd;		/* of the shared table whose areas are walked, */
+	struct seen_table *table;	/* the table, and of these areas */
+	unsigned long layout;
+	long *counts;		/* where its entries are counted */
 	unsigned long marked;
 	unsigned long processes;
 	pid_t pid;		/* that is walked */
@@ -100,14 +108,12 @@ static struct seen_table *seen(struct check *check, unsigned long pfn)
 	return table;
 }
 
-/* Returns where the entries are to be counted; NULL if they are another's. */
-static long *note_shared(struct check *check, pmd_t *pmd, struct mm_struct *mm)
+/* Where the entries are to be counted; NULL if they are another's. */
+static long *note_shared(struct check *check, struct seen_table *table, pmd_t *pmd,
+			 struct mm_struct *mm)
 {
-	struct seen_table *table = seen(check, pmd_pfn(*pmd));
 	long *rss = NULL;
 
-	if (!table)
-		return NULL;
 	table->users = quire_pt_users(pmd);
 	table->owner = quire_pt_charged(pmd);
 	if (pmd_pt_file(*pmd)) {
@@ -131,10 +137,62 @@ static long *note_shared(struct check *check, pmd_t *pmd, struct mm_struct *mm)
 	return rss;
 }
 
+/* All areas of the process that reach into the table were seen. */
+static void end_table(struct check *check)
+{
+	struct seen_table *table = check->table;
+
+	if (table && table->laid_out && table->layout != check->layout)
+		complain(check, "a mixed table's users have other areas, one is pid %d\n",
+			 check->pid);
+	if (table) {
+		table->laid_out = true;
+		table->layout = check->layout;
+	}
+	check->layout = 0;
+	check->table = NULL;
+	check->pmd = NULL;
+}
+
+/* The first area of the process, or another one, that reaches into a shared table. */
+static void begin_table(struct check *check, pmd_t *pmd, struct mm_struct *mm)
+{
+	if (check->pmd == pmd)
+		return;
+	end_table(check);
+	check->pmd = pmd;
+	check->table = seen(check, pmd_pfn(*pmd));
+	check->counts = check->table ? note_shared(check, check->table, pmd, mm) : NULL;
+}
+
+static unsigned long laid_out(struct vm_area_struct *vma, unsigned long addr)
+{
+	unsigned long what = vma->vm_flags & (VM_READ | VM_WRITE | VM_EXEC | VM_SHARED);
+
+	if (vma->vm_file)
+		what += (unsigned long)vma->vm_file->f_mapping + linear_page_index(vma, addr);
+	return hash_long(what ^ addr, BITS_PER_LONG);
+}
+
+static long *check_shared(struct check *check, struct vm_area_struct *vma, pmd_t *pmd,
+			  unsigned long addr, unsigned long next)
+{
+	const char *wrong = pmd_pt_file(*pmd) ? quire_shm_check(vma, pmd, addr & PMD_MASK) : NULL;
+	bool mixed = pmd_pt_shared(*pmd) && quire_pt_is_mixed(pmd);
+
+	if (wrong)
+		complain(check, "table at %lx of pid %d: %s\n", addr, check->pid, wrong);
+	if (!mixed && (!IS_ALIGNED(addr, PMD_SIZE) || next - addr != PMD_SIZE))
+		complain(check, "table at %lx of pid %d is not in one VMA\n", addr, check->pid);
+	begin_table(check, pmd, vma->vm_mm);
+	return check->counts;
+}
+
 static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			   struct mm_walk *walk)
 {
 	struct check *check = walk->private;
+	bool mixed = false;
 	long *rss = check->rss;
 	spinlock_t *ptl;
 	pte_t *pte, *start;
@@ -153,18 +211,15 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 	if (!pte)
 		return 0;
 	if (pmd_pt_marked(*pmd)) {
-		const char *wrong = pmd_pt_file(*pmd) ?
-			quire_shm_check(walk->vma, pmd, addr & PMD_MASK) : NULL;
-
-		if (wrong)
-			complain(check, "table at %lx of pid %d: %s\n", addr, check->pid, wrong);
-		rss = note_shared(check, pmd, walk->mm);
-		if (!IS_ALIGNED(addr, PMD_SIZE) || next - addr != PMD_SIZE)
-			complain(check, "table at %lx of pid %d is not in one VMA\n",
-				 addr, check->pid);
+		rss = check_shared(check, walk->vma, pmd, addr, next);
+		mixed = pmd_pt_shared(*pmd) && quire_pt_is_mixed(pmd);
 	}
-	for (; rss && addr != next; pte++, addr += PAGE_SIZE)
-		count_entry(check, rss, walk->vma, addr, ptep_get(pte));
+	for (; addr != next; pte++, addr += PAGE_SIZE) {
+		if (rss)
+			count_entry(check, rss, walk->vma, addr, ptep_get(pte));
+		if (mixed && !pte_none(ptep_get(pte)))
+			check->layout += laid_out(walk->vma, addr);
+	}
 	pte_unmap_unlock(start, ptl);
 	return 0;
 }
@@ -195,6 +250,7 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 	mmap_write_lock(mm);
 	if (!special_vma(mm)) {
 		walk_page_range(mm, 0, TASK_SIZE_MAX, &check_ops, check);
+		end_table(check);
 		for (i = 0; i < NR_MM_COUNTERS; i++) {
 			long says = percpu_counter_sum(&mm->rss_stat[i]);
 

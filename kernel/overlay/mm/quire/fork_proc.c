@@ -23,6 +23,7 @@
 #include "fork.h"
 
 struct table_count {
+	pmd_t *last;		/* several areas may reach into a table */
 	unsigned long shared;
 	unsigned long owned;
 	unsigned long file;
@@ -36,8 +37,9 @@ static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next,
 	pte_t *pte;
 
 	walk->action = ACTION_CONTINUE;
-	if (!pmd_pt_marked(pmdp_get_lockless(pmd)))
+	if (pmd == count->last || !pmd_pt_marked(pmdp_get_lockless(pmd)))
 		return 0;
+	count->last = pmd;
 	pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
 	if (!pte)
 		return 0;

@@ -86,11 +86,54 @@ static void charges(struct kunit *test)
 	pte_t moving = swp_entry_to_pte(make_readable_migration_entry(0x1234));
 	pte_t poison = swp_entry_to_pte(swp_entry(SWP_HWPOISON, 0x1234));
 
-	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, __pte(0)), -1);
-	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, zero), -1);
-	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, swap), (int)MM_SWAPENTS);
-	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, moving), (int)MM_ANONPAGES);
-	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, poison), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, __pte(0), false), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, zero, false), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, swap, false), (int)MM_SWAPENTS);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, moving, false), (int)MM_ANONPAGES);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, poison, false), -1);
+}
+
+/* A mixed table's pages are of several kinds. */
+static void mixed_charges(struct kunit *test)
+{
+	struct vm_area_struct *vma = area(test, PLAIN);
+	struct page *page = alloc_page(GFP_KERNEL);
+	pte_t swap = swp_entry_to_pte(swp_entry(1, 0x1234));
+	pte_t zero = pte_mkspecial(mk_pte(test_page(), PAGE_READONLY));
+	pte_t present, moving;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	present = mk_pte(page, PAGE_READONLY);
+	lock_page(page);
+	moving = swp_entry_to_pte(make_readable_migration_entry(page_to_pfn(page)));
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, __pte(0), true), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, zero, true), -1);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, swap, true), (int)MM_SWAPENTS);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, present, true), (int)MM_FILEPAGES);
+	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, moving, true), (int)MM_FILEPAGES);
+	unlock_page(page);
+	__free_page(page);
+}
+
+/* Private areas of files, and no others than may be shared whole. */
+static void mixable(struct kunit *test)
+{
+	static const struct vm_operations_struct cached = { .map_pages = filemap_map_pages };
+	static const struct vm_operations_struct other;
+	struct vm_area_struct *vma = area(test, PLAIN);
+
+	KUNIT_EXPECT_TRUE(test, quire_pt_area_mixable(vma));
+	vma->vm_ops = &cached;
+	KUNIT_EXPECT_TRUE(test, quire_pt_area_mixable(vma));
+	vma->vm_ops = &other;
+	KUNIT_EXPECT_FALSE(test, quire_pt_area_mixable(vma));
+	vma = area(test, PLAIN | VM_SHARED);
+	vma->vm_ops = &cached;
+	KUNIT_EXPECT_FALSE(test, quire_pt_area_mixable(vma));
+	vma = area(test, PLAIN | VM_DONTCOPY);
+	KUNIT_EXPECT_FALSE(test, quire_pt_area_mixable(vma));
+	vma = area(test, PLAIN & ~VM_MAYWRITE);
+	KUNIT_EXPECT_FALSE(test, quire_pt_area_mixable(vma));
 }
 
 /* Nothing is exclusive or writable afterwards, and nothing else is lost. */
@@ -127,6 +170,8 @@ static struct kunit_case fork_cases[] = {
 	KUNIT_CASE(not_marked),
 	KUNIT_CASE(shareable),
 	KUNIT_CASE(charges),
+	KUNIT_CASE(mixed_charges),
+	KUNIT_CASE(mixable),
 	KUNIT_CASE(sanitized),
 	KUNIT_CASE(budget),
 	{}

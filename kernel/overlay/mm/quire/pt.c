@@ -20,8 +20,9 @@
  *    __pte_offset_map() refuses a marked PMD, so a walker that was forgotten
  *    sees no table. The reverse map changes entries in place: it flushes the
  *    TLBs of all processes and charges the table's owner.
- *  - A table that is shared lies within one VMA in each process. Whoever moves
- *    a boundary into it, or changes a VMA's flags, unshares it first.
+ *  - A table that is shared lies within one VMA in each process, or is mixed, see
+ *    pt_mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
+ *    unshares it first.
  *  - The entries are charged (RSS) to one mm, the owner: the process that
  *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
  *  - A table that maps a pinned page is not shared, and no pin (FOLL_PIN) and
@@ -40,13 +41,13 @@
  *
  * Lifetime: users counts the PMDs that point to the table. A leaver clears its
  * PMD, flushes its TLB and only then lets go of its count, all before its VMA
- * leaves the reverse map. Who copies the table points its PMD to the copy, and
- * flushes what caches the PMD before it lets go of both locks: until then nobody
- * can make an entry of the old table present, which a CPU might still walk. The one that brings it to 0 drops the entries and
- * frees the table by RCU. A table that was adopted is an ordinary one again;
- * it is freed in the ordinary way, which is safe: lockless walkers do not enter
- * by marked PMDs, and the reverse map's walkers hold the anon_vma lock, which
- * unlinking the adopter's VMA waits for.
+ * leaves the reverse map. Who copies the table points its PMD to the copy, flushes
+ * what caches the PMD and gives up its count before it lets go of both locks: until
+ * then nobody can make an entry of the old table present, which a CPU might still
+ * walk. The one that brings it to 0 drops the entries and frees the table by RCU. A
+ * table that was adopted is an ordinary one again, and freed in the ordinary way,
+ * which is safe: lockless walkers do not enter by marked PMDs, and the reverse map's
+ * walkers hold a lock that unlinking the adopter's VMA waits for.
  */
 #include <linux/memcontrol.h>
 #include <linux/migrate.h>
@@ -92,25 +93,43 @@ static spinlock_t *lock_table(struct mm_struct *mm, pmd_t *pmd)
 	return ptl;
 }
 
-/*
- * What one entry is charged as; -1 for what is not charged. The area is
- * anonymous, so its pages are: no need to look at a struct page.
+/**
+ * quire_pt_charged_as - what one entry of a shared table is charged as
+ * @vma: any user's
+ * @addr: the entry's
+ * @pte: the entry
+ * @mixed: is the table
+ *
+ * All of a table that is not mixed is anonymous: no need to look at a struct page.
+ * Returns an RSS counter, or -1 for what is not charged.
  */
-VISIBLE_IF_KUNIT int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
+			bool mixed)
 {
 	swp_entry_t entry;
+	struct page *page;
 
 	if (pte_none(pte))
 		return -1;
-	if (pte_present(pte))
-		return vm_normal_page(vma, addr, pte) ? MM_ANONPAGES : -1;
+	if (pte_present(pte)) {
+		page = vm_normal_page(vma, addr, pte);
+		if (!page)
+			return -1;
+		return mixed ? mm_counter(page_folio(page)) : MM_ANONPAGES;
+	}
 	entry = pte_to_swp_entry(pte);
 	if (!non_swap_entry(entry))
 		return MM_SWAPENTS;
-	if (is_migration_entry(entry) || is_device_private_entry(entry) ||
-	    is_device_exclusive_entry(entry))
+	if (is_migration_entry(entry))
+		return mixed ? mm_counter(pfn_swap_entry_folio(entry)) : MM_ANONPAGES;
+	if (is_device_private_entry(entry) || is_device_exclusive_entry(entry))
 		return MM_ANONPAGES;
 	return -1;
+}
+
+static bool is_mixed(struct ptdesc *pt)
+{
+	return quire_pt_state(pt)->flags & QUIRE_PT_MIXED;
 }
 
 /*
@@ -126,7 +145,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	int i;
 
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
-		int type = quire_pt_charged_as(vma, addr, ptep_get(pte));
+		int type = quire_pt_charged_as(vma, addr, ptep_get(pte), is_mixed(pt));
 
 		if (type >= 0)
 			rss[type]++;
@@ -216,11 +235,12 @@ static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
 
 /**
  * quire_pt_share - let a new process use a table
- * @vma: the parent's, covers the table, locked for writing
+ * @vma: the parent's; it, or all that reach into the table, are locked for writing
  * @addr: what the table maps first
  * @dst_mm: the child, mmap_lock held for writing
  * @src_pmd: points to the table, marked or not
  * @dst_pmd: none
+ * @mixed: more than one anonymous area reaches into the table
  *
  * Changes no entry, and reads none unless the parent has ever pinned memory. The
  * parent's TLB must be flushed before the child runs and before the parent's
@@ -230,7 +250,8 @@ static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
  * Returns how many use the table now, or 0 if it maps a pinned page.
  */
 unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
-			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd)
+			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd,
+			    bool mixed)
 {
 	struct mm_struct *src_mm = vma->vm_mm;
 	struct ptdesc *pt = quire_pmd_ptdesc(*src_pmd);
@@ -254,7 +275,7 @@ unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
 		    maps_pinned_page(pt, vma, addr))
 			goto out;
 		state->users = 2;
-		state->flags = 0;
+		state->flags = mixed ? QUIRE_PT_MIXED : 0;
 		*quire_pt_owner(pt) = src_mm;
 		set_pmd(src_pmd, quire_pmd_mark(*src_pmd));
 		fork_count(FORK_PMDS_MARKED);
@@ -293,7 +314,13 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	trace_fork_adopt(vma->vm_mm, addr, 1);
 }
 
-static void drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+/**
+ * quire_pt_drop_slot - let go of what an entry that was cleared stood for
+ * @vma: any user's
+ * @addr: the entry's
+ * @pte: the entry; if it is present no TLB knows it
+ */
+void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 {
 	struct page *page;
 	swp_entry_t entry;
@@ -329,7 +356,7 @@ static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned l
 
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
 		if (!pte_none(ptep_get(pte)))
-			drop_slot(vma, addr, ptep_get_and_clear(vma->vm_mm, addr, pte));
+			quire_pt_drop_slot(vma, addr, ptep_get_and_clear(vma->vm_mm, addr, pte));
 }
 
 static void free_table_rcu(struct rcu_head *head)
@@ -357,7 +384,7 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 		pte_t *pte = first_slot(pt);
 
 		for (i = 0; i < PTRS_PER_PTE; i++, a += PAGE_SIZE) {
-			int type = quire_pt_charged_as(vma, a, ptep_get(pte + i));
+			int type = quire_pt_charged_as(vma, a, ptep_get(pte + i), false);
 
 			if (type >= 0)
 				rss[type]--;
@@ -376,7 +403,21 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 }
 
 /*
- * Copy all entries into an empty table, under the locks of the PMD and of the
+ * A VMA as fork's functions that copy an entry look at it; nothing looks at its links
+ * or locks. Of a mixed table @vma may be one that came later, into a hole, and is not
+ * copied: what the areas have in common that were there when it was first shared.
+ */
+static void table_view(struct vm_area_struct *view, struct vm_area_struct *vma,
+		       struct ptdesc *pt)
+{
+	data_race(memcpy(view, vma, sizeof(*view)));
+	if (is_mixed(pt))
+		vm_flags_init(view, VM_READ | VM_MAYREAD | VM_MAYWRITE);
+}
+
+/*
+ * Copy the entries into an empty table, of a mixed one all but the pages of files, which
+ * one fault maps again, sixteen at once. Under the locks of the PMD and of the
  * table at once: migration entries must not end up where the reverse map cannot
  * find them. 0, or -EIO with *entry a swap entry that needs a continuation.
  */
@@ -384,23 +425,26 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 		      struct ptdesc *copy, unsigned long addr, swp_entry_t *entry)
 {
 	struct mm_struct *mm = vma->vm_mm;
-	struct vm_area_struct src;
+	struct vm_area_struct src, dst;
 	int rss[NR_MM_COUNTERS] = {};
 	int done, i;
 
-	/* The table's own view of the VMA; nothing looks at its links or locks. */
-	data_race(memcpy(&src, vma, sizeof(src)));
+	table_view(&src, vma, pt);
+	table_view(&dst, vma, pt);
 	src.vm_mm = quire_pt_orphans;
-	done = quire_pt_copy_slots(vma, &src, first_slot(copy), first_slot(pt), addr, rss);
+	done = quire_pt_copy_slots(&dst, &src, first_slot(copy), first_slot(pt), addr, rss,
+				   is_mixed(pt));
 	if (done < PTRS_PER_PTE) {
 		*entry = pte_to_swp_entry(ptep_get(first_slot(pt) + done));
-		drop_slots(copy, vma, addr);
+		drop_slots(copy, &dst, addr);
 		fork_count(FORK_COPY_RETRIED);
 		return -EIO;
 	}
 	quire_pt_state(pt)->flags |= QUIRE_PT_SANITIZED;
-	/* The owner stays charged, for the copy now, and the table is an orphan. */
-	if (*quire_pt_owner(pt) == mm) {
+	if (*quire_pt_owner(pt) == mm && is_mixed(pt)) {
+		recharge(pt, vma, addr, quire_pt_orphans);
+	} else if (*quire_pt_owner(pt) == mm) {
+		/* It stays charged, for the copy now, and the table is an orphan. */
 		*quire_pt_owner(pt) = quire_pt_orphans;
 		mm = quire_pt_orphans;
 	}
@@ -422,16 +466,20 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 	pmd_populate(mm, pmd, *new);
 	*new = NULL;
 	/*
-	 * The TLB's entries may stay: the copy maps the same pages, none for writing.
+	 * The TLB's entries may stay if the copy maps the same pages, none for writing; that
+	 * of a mixed table has not all of them, and nobody will flush for those it has not.
 	 * What caches the PMD goes with any page of it, as for pte_free_tlb() (Intel SDM
 	 * volume 3A, 4.10.4.1). The locks are held for it: the end of a migration makes
 	 * an entry present, which no walk by the old PMD may put into a TLB, for the copy
 	 * has it not, and who changes the copy then does not flush.
 	 */
-	flush_tlb_mm_range(mm, addr, addr + PAGE_SIZE, PAGE_SHIFT, true);
+	flush_tlb_mm_range(mm, addr, addr + (is_mixed(pt) ? PMD_SIZE : PAGE_SIZE), PAGE_SHIFT,
+			   true);
+	/* Others use it, or are leaving it: it is not 0. */
+	quire_pt_state(pt)->users--;
 	fork_count(FORK_PMDS_UNMARKED);
 	fork_count(FORK_TABLES_COPIED);
-	trace_fork_break(mm, addr, quire_pt_state(pt)->users - 1);
+	trace_fork_break(mm, addr, quire_pt_state(pt)->users);
 	return 0;
 }
 
@@ -454,16 +502,12 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	}
 	pt = quire_pmd_ptdesc(*pmd);
 	ptl = lock_table(mm, pmd);
-	if (quire_pt_state(pt)->users == 1) {
+	if (quire_pt_state(pt)->users == 1)
 		adopt(vma, pmd, addr);
-		pt = NULL;
-	} else {
+	else
 		ret = *new ? switch_to_copy(vma, pmd, addr, pt, new, entry) : -EAGAIN;
-	}
 	spin_unlock(ptl);
 	spin_unlock(pml);
-	if (!ret && pt)
-		put_table(pt, vma, addr);
 	return ret;
 }
 
@@ -493,7 +537,7 @@ static pgtable_t alloc_table(struct mm_struct *mm, gfp_t gfp)
 
 /**
  * __quire_pt_unshare - give a process a table of its own
- * @vma: covers the whole table
+ * @vma: covers the table, or reaches into it if that is mixed
  * @pmd: marked when the caller looked
  * @addr: any address that the table maps
  * @cause: who asks
@@ -586,11 +630,15 @@ int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 
 #define LEAVE_BATCH 32
 struct left_table {
-	struct ptdesc *pt;
+	struct ptdesc *pt;	/* NULL if there is nothing left to do */
 	unsigned long addr;
 };
 
-/* Clear the PMD; false if there is none to clear, or it is private now. */
+/*
+ * Clear the PMD; false if there is none to clear, or it is private now. For a mixed table
+ * that is all: the entries of files must not be without a PMD that leads to them for a
+ * moment, see pt_mixed.c, so the last user adopts and no leaver ever drops them.
+ */
 static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		  struct left_table *left)
 {
@@ -613,51 +661,98 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 			recharge(pt, vma, addr, quire_pt_orphans);
 		pmd_clear(pmd);
 		mm_dec_nr_ptes(mm);
-		left->pt = pt;
+		left->pt = is_mixed(pt) ? NULL : pt;
 		left->addr = addr;
 		stays = true;
 		fork_count(FORK_PMDS_UNMARKED);
 		fork_count(FORK_TABLES_LEFT);
 		trace_fork_leave(mm, addr, quire_pt_state(pt)->users - 1);
+		if (is_mixed(pt)) {
+			flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
+			quire_pt_state(pt)->users--;
+		}
 	}
 	spin_unlock(ptl);
 	spin_unlock(pml);
 	return stays;
 }
 
-/**
- * __quire_pt_zap - leave the shared tables at the start of a range
- * @vma: the range is in it
- * @pmd: of *@addr; set to the last table's that was left
- * @addr: start of the range; set to the end of what was left
- * @end: end of the range, within one PMD page
- *
- * Touches no entry, allocates nothing where whole tables are unmapped.
- * Context: may sleep; mmap_lock held, or the mm is exiting.
- * Returns false if the first table is private (now) and to be zapped as ever.
- */
-bool __quire_pt_zap(struct vm_area_struct *vma, pmd_t **pmd, unsigned long *addr,
-		    unsigned long end)
+/* Up to a batch of whole tables from *@addr, which is set to the end of the last. */
+static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr,
+		     unsigned long end)
 {
 	struct left_table left[LEAVE_BATCH];
 	unsigned long start = *addr;
 	int i, nr = 0;
 
-	if (!IS_ALIGNED(start, PMD_SIZE) || end - start < PMD_SIZE) {
-		quire_pt_unshare_nofail(vma, *pmd, start, QUIRE_PT_SYSCALL);
-		return false;
-	}
 	while (nr < LEAVE_BATCH && end - *addr >= PMD_SIZE &&
-	       leave(vma, *pmd + nr, *addr, &left[nr])) {
+	       leave(vma, pmd + nr, *addr, &left[nr])) {
 		nr++;
 		*addr += PMD_SIZE;
 	}
 	if (!nr)
-		return false;
-	*pmd += nr - 1;
+		return 0;
 	flush_tlb_mm_range(vma->vm_mm, start, *addr, PAGE_SHIFT, true);
 	for (i = 0; i < nr; i++)
-		put_table(left[i].pt, vma, left[i].addr);
+		if (left[i].pt)
+			put_table(left[i].pt, vma, left[i].addr);
+	return nr;
+}
+
+/**
+ * quire_pt_leave - leave a shared table
+ * @vma: reaches into the table
+ * @pmd: of the table
+ * @addr: the first address that the table maps
+ *
+ * Context: mmap_lock held, or the mm is exiting. Returns false if the table is private
+ * (now).
+ */
+bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	return leave_run(vma, pmd, &addr, addr + PMD_SIZE);
+}
+
+/* Does everything that is private go, and not what is zapped now alone? */
+static bool all_goes(struct mm_struct *mm)
+{
+	return !atomic_read(&mm->mm_users) || test_bit(MMF_UNSTABLE, &mm->flags);
+}
+
+/**
+ * __quire_pt_zap - leave the shared tables at the start of a range
+ * @tlb: gathers the pages
+ * @vma: the range is in it
+ * @pmd: of *@addr; set to the last table's that was left
+ * @addr: start of the range; set to the end of what was dealt with
+ * @end: end of the range, within one PMD page
+ * @details: as for zap_pte_range()
+ *
+ * Touches no entry, allocates nothing where whole tables are unmapped.
+ * Context: may sleep; mmap_lock held, or the mm is exiting, or the file's i_mmap lock.
+ * Returns false if the first table is private (now) and to be zapped as ever.
+ */
+bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **pmd,
+		    unsigned long *addr, unsigned long end, struct zap_details *details)
+{
+	unsigned long start = *addr, next = pmd_addr_end(start, end);
+	int nr;
+
+	/* The file goes away there, for all. */
+	if (details && !(details->zap_flags & ZAP_FLAG_UNMAP))
+		return quire_pt_zap_in_place(tlb, vma, *pmd, addr, next, details);
+	if (!IS_ALIGNED(start, PMD_SIZE) || end - start < PMD_SIZE) {
+		if (all_goes(vma->vm_mm) && quire_pt_leave(vma, *pmd, start & PMD_MASK)) {
+			*addr = next;
+			return true;
+		}
+		quire_pt_unshare_nofail(vma, *pmd, start, QUIRE_PT_SYSCALL);
+		return false;
+	}
+	nr = leave_run(vma, *pmd, addr, end);
+	if (!nr)
+		return false;
+	*pmd += nr - 1;
 	return true;
 }
 
@@ -712,35 +807,6 @@ struct mm_struct *quire_pt_charged(pmd_t *pmd)
 unsigned int quire_pt_users(pmd_t *pmd)
 {
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->users;
-}
-
-/**
- * __quire_pt_swapoff - a swap device is about to go
- * @vma: covers the whole table
- * @pmd: marked when the caller looked
- * @addr: any address that the table maps
- * @type: the device
- *
- * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM; the table is still
- * shared if none of its entries is on the device.
- */
-int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
-		       unsigned int type)
-{
-	spinlock_t *ptl;
-	pte_t *start = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr & PMD_MASK, &ptl);
-	bool found = false;
-	int i;
-
-	for (i = 0; start && i < PTRS_PER_PTE && !found; i++) {
-		pte_t pte = ptep_get(start + i);
-
-		/* Entries for other purposes have types that no device has. */
-		found = is_swap_pte(pte) && swp_type(pte_to_swp_entry(pte)) == type;
-	}
-	if (start)
-		pte_unmap_unlock(start, ptl);
-	return found ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SWAPOFF) : 0;
 }
 
 /**

@@ -10,10 +10,47 @@
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
 #include <linux/sched/signal.h>
+#include <linux/swap.h>
+#include <linux/swapops.h>
 
 #include "../internal.h"
 #include "fork.h"
 #include "shm.h"
+
+/*
+ * mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs. mmap_lock is held.
+ */
+static pmd_t *find_pmd(struct mm_struct *mm, unsigned long addr)
+{
+	pgd_t *pgd = pgd_offset(mm, addr);
+	p4d_t *p4d;
+	pud_t *pud;
+
+	if (!pgd_present(*pgd))
+		return NULL;
+	p4d = p4d_offset(pgd, addr);
+	if (!p4d_present(*p4d))
+		return NULL;
+	pud = pud_offset(p4d, addr);
+	return pud_present(*pud) && !pud_leaf(*pud) ? pmd_offset(pud, addr) : NULL;
+}
+
+/**
+ * __quire_pt_unshare_at - give a process a table of its own
+ * @vma: covers the table, or reaches into it
+ * @addr: any address that the table maps
+ *
+ * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM.
+ */
+int __quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr)
+{
+	pmd_t *pmd;
+
+	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	pmd = find_pmd(vma->vm_mm, addr);
+	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
+}
 
 /**
  * __quire_pt_split - make room for a VMA boundary
@@ -33,7 +70,7 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	vma_start_write(vma);
 	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		return 0;
-	pmd = mm_find_pmd(vma->vm_mm, addr);
+	pmd = find_pmd(vma->vm_mm, addr);
 	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
 		return 0;
 	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL);
@@ -96,4 +133,33 @@ int quire_pt_unshare_mm(struct mm_struct *mm)
 	if (!quire_pt_used() || !test_bit(MMF_QUIRE_SHARED, &mm->flags))
 		return 0;
 	return walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
+}
+
+/**
+ * __quire_pt_swapoff - a swap device is about to go
+ * @vma: covers the whole table
+ * @pmd: marked when the caller looked
+ * @addr: any address that the table maps
+ * @type: the device
+ *
+ * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM; the table is still
+ * shared if none of its entries is on the device.
+ */
+int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       unsigned int type)
+{
+	spinlock_t *ptl;
+	pte_t *start = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr & PMD_MASK, &ptl);
+	bool found = false;
+	int i;
+
+	for (i = 0; start && i < PTRS_PER_PTE && !found; i++) {
+		pte_t pte = ptep_get(start + i);
+
+		/* Entries for other purposes have types that no device has. */
+		found = is_swap_pte(pte) && swp_type(pte_to_swp_entry(pte)) == type;
+	}
+	if (start)
+		pte_unmap_unlock(start, ptl);
+	return found ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SWAPOFF) : 0;
 }

@@ -20,7 +20,6 @@
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
 #define KNOB FOLDER "background_tables_per_s"
-#define FAULTS "/sys/kernel/debug/"
 
 static void survive(int sig)
 {
@@ -485,23 +484,6 @@ TEST_SLOW(fork_life, background_gives_up)
 	EXPECT_EQ(0, ask(&other, 'r'));
 	EXPECT_EQ(1, write(other.to, "q", 1));
 	EXPECT_EQ(0, stop_helper(&other));
-}
-
-static int inject(const char *what, const char *probability)
-{
-	static const char * const words[][2] = {
-		{ "task-filter", "Y" }, { "ignore-gfp-wait", "N" }, { "min-order", "0" },
-		{ "verbose", "0" }, { "times", "-1" }, { "interval", "1" },
-	};
-	char path[128];
-	size_t i;
-
-	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		snprintf(path, sizeof(path), FAULTS "%s/%s", what, words[i][0]);
-		write_word(path, words[i][1]);
-	}
-	snprintf(path, sizeof(path), FAULTS "%s/probability", what);
-	return write_word(path, probability);
 }
 
 /* fork and the copies of tables with allocations that fail: no worse than late. */

@@ -2,13 +2,15 @@
 /*
  * Random trees of processes against a model. Every process keeps, in memory
  * that is not shared, what each page of the area must hold; it writes, reads,
- * unmaps, protects, discards and forks at random, and compares all pages before
- * it ends. The seed decides everything a process does; who runs when does not
+ * maps memory and a file, unmaps, moves, protects, discards and forks at random, and
+ * compares all pages before it ends. The seed decides everything a process does; who runs when does not
  * matter to the result.
  *
  *	fork_model [SEED [ROUNDS]]
  */
 #define _GNU_SOURCE
+#include <sys/stat.h>
+
 #include "harness.h"
 #include "fork_test.h"
 
@@ -19,9 +21,14 @@
 static uint64_t seed = 1;
 static unsigned int rounds = 6;
 
+/* This program's own file: of a file system that is not tmpfs. */
+static int file = -1;
+static unsigned long file_pages;
+
 struct model {
 	char *area;
-	uint64_t word[PAGES];	/* 0: never written, or discarded */
+	uint64_t word[PAGES];
+	uint64_t clean[PAGES];	/* what it holds if never written, or discarded */
 	bool mapped[PAGES];
 	uint64_t random;
 };
@@ -58,10 +65,48 @@ static void range(struct model *m, unsigned long *first, unsigned long *count)
 		*count = PAGES - *first;
 }
 
+static int map(struct model *m, unsigned long first, unsigned long count)
+{
+	bool of_file = next(m) & 1;
+	unsigned long i, from = 0;
+
+	if (of_file) {
+		count = count < file_pages ? count : file_pages;
+		from = next(m) % (file_pages - count + 1);
+	}
+	if (mmap(m->area + first * PAGE, count * PAGE, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_FIXED | (of_file ? 0 : MAP_ANONYMOUS), of_file ? file : -1,
+		 from * PAGE) == MAP_FAILED)
+		return 3;
+	for (i = 0; i < count; i++) {
+		m->mapped[first + i] = true;
+		m->clean[first + i] = 0;
+		if (of_file && pread(file, &m->clean[first + i], 8, (from + i) * PAGE) != 8)
+			return 3;
+		m->word[first + i] = m->clean[first + i];
+	}
+	return 0;
+}
+
+/* One page to another place: it is always in one area. */
+static int move(struct model *m, unsigned long from, unsigned long to)
+{
+	if (from == to || !m->mapped[from])
+		return 0;
+	if (mremap(m->area + from * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		   m->area + to * PAGE) == MAP_FAILED)
+		return 6;
+	m->mapped[to] = true;
+	m->mapped[from] = false;
+	m->word[to] = m->word[from];
+	m->clean[to] = m->clean[from];
+	return 0;
+}
+
 static int step(struct model *m)
 {
 	unsigned long first, count, i;
-	int kind = next(m) % 16;
+	int kind = next(m) % 17;
 
 	range(m, &first, &count);
 	if (kind < 8) {
@@ -80,13 +125,9 @@ static int step(struct model *m)
 		for (i = first; i < first + count; i++)
 			m->mapped[i] = false;
 	} else if (kind == 11) {
-		if (mmap(m->area + first * PAGE, count * PAGE, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-			return 3;
-		for (i = first; i < first + count; i++) {
-			m->mapped[i] = true;
-			m->word[i] = 0;
-		}
+		return map(m, first, count);
+	} else if (kind == 16) {
+		return move(m, first, next(m) % PAGES);
 	} else if (kind == 12 || kind == 13) {
 		for (i = first; i < first + count; i++)
 			if (!m->mapped[i])
@@ -94,7 +135,7 @@ static int step(struct model *m)
 		if (madvise(m->area + first * PAGE, count * PAGE, MADV_DONTNEED))
 			return 4;
 		for (i = first; i < first + count; i++)
-			m->word[i] = 0;
+			m->word[i] = m->clean[i];
 	} else {
 		for (i = first; i < first + count; i++)
 			if (!m->mapped[i])
@@ -144,13 +185,33 @@ static int live(struct model *m, int depth)
 FIXTURE(fork_model) {
 };
 
+FIXTURE_VARIANT(fork_model) {
+	const char *mixed;
+};
+
+FIXTURE_VARIANT_ADD(fork_model, whole) {
+	.mixed = "0",
+};
+
+FIXTURE_VARIANT_ADD(fork_model, mixed) {
+	.mixed = "1",
+};
+
 FIXTURE_SETUP(fork_model)
 {
+	struct stat st;
+
 	NEED_FORK_FEATURE();
+	ASSERT_EQ(0, write_word(FOLDER "mixed", variant->mixed));
+	file = open("/proc/self/exe", O_RDONLY);
+	ASSERT_LE(0, file);
+	ASSERT_EQ(0, fstat(file, &st));
+	file_pages = st.st_size / PAGE;
 }
 
 FIXTURE_TEARDOWN(fork_model)
 {
+	write_word(FOLDER "mixed", "0");
 }
 
 TEST_F_TIMEOUT(fork_model, random_trees, 3600)

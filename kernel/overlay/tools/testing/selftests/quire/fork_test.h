@@ -357,6 +357,26 @@ static inline bool fork_feature_on(void)
 	return on;
 }
 
+#define FAULTS "/sys/kernel/debug/"
+
+/* Have allocations of this process fail, in so many of a hundred; make-it-fail starts it. */
+static inline int inject(const char *what, const char *probability)
+{
+	static const char * const words[][2] = {
+		{ "task-filter", "Y" }, { "ignore-gfp-wait", "N" }, { "min-order", "0" },
+		{ "verbose", "0" }, { "times", "-1" }, { "interval", "1" },
+	};
+	char path[128];
+	size_t i;
+
+	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		snprintf(path, sizeof(path), FAULTS "%s/%s", what, words[i][0]);
+		write_word(path, words[i][1]);
+	}
+	snprintf(path, sizeof(path), FAULTS "%s/probability", what);
+	return write_word(path, probability);
+}
+
 /* An emulated guest, with the debug kernel's checkers, takes its time. */
 #define TEST_SLOW(fixture, test)	TEST_F_TIMEOUT(fixture, test, 600)
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Mixed tables: shared copy-on-write tables that do not lie within one anonymous
+ * area. Several private areas reach into one, of files too, as where a fork server's
+ * libraries are: of each some pages of text that no child writes, and some of data.
+ *
+ * What pt.c says holds, and beyond it
+ *
+ *  - When fork shares a table, all areas of the parent that reach into it are locked
+ *    for writing and may be shared, and the child gets all of them.
+ *  - Where a present entry is, all users have the same area: who changes or unmaps it
+ *    gets a table of its own first. An area that comes later lies where the entries
+ *    are none, and whoever would fill one gets a table of its own first, too. Drivers
+ *    fill entries without a fault, so a file's mapping makes room as it comes.
+ *  - So what truncation does to one user's entry is right for all. It changes entries in
+ *    place, under the file's i_mmap lock, as the reverse map does.
+ *  - An entry that maps a file's page must be found through the file's i_mmap at all
+ *    times: truncation expects no page to be mapped when it has been there. So a user
+ *    gives up its PMD and its count in one critical section, the last one adopts, and a
+ *    walk that must not miss waits for that section when it finds no PMD
+ *    (quire_shm_sync_none()). A fork that fails gives its tables up before the parent is
+ *    let go, for the child lacks areas.
+ *  - A process that ends loses all its areas: it leaves at the first of them.
+ *
+ * Locks and lifetime are pt.c's. Undo: as for all tables; the knob stops further sharing.
+ */
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/pagemap.h>
+#include <linux/pagewalk.h>
+#include <linux/rmap.h>
+#include <linux/sched/coredump.h>
+#include <linux/swap.h>
+#include <linux/swapops.h>
+#include <linux/userfaultfd_k.h>
+
+#include <asm/tlb.h>
+
+#include "../internal.h"
+#include "fork.h"
+
+VISIBLE_IF_KUNIT bool quire_pt_area_mixable(struct vm_area_struct *vma)
+{
+	const struct vm_operations_struct *ops = vma->vm_ops;
+
+	if ((vma->vm_flags & QUIRE_FORK_UNSHAREABLE) || !(vma->vm_flags & VM_MAYWRITE) ||
+	    userfaultfd_armed(vma))
+		return false;
+	/* Or pages of the page cache, at the file's offsets. */
+	return vma_is_anonymous(vma) ||
+	       (ops->map_pages == filemap_map_pages && !ops->open && !vma_is_dax(vma));
+}
+
+/**
+ * quire_pt_mixable - may all areas that reach into a table be shared by fork
+ * @mm: the parent, mmap_lock held for writing
+ * @addr: any address that the table maps
+ *
+ * Locks the areas for writing until mmap_lock is let go: from then on no fault has
+ * any business in the table.
+ */
+bool quire_pt_mixable(struct mm_struct *mm, unsigned long addr)
+{
+	unsigned long start = addr & PMD_MASK;
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, start);
+
+	for_each_vma_range(vmi, vma, start + PMD_SIZE) {
+		if (!quire_pt_area_mixable(vma))
+			return false;
+		vma_start_write(vma);
+	}
+	return true;
+}
+
+static int make_room_at(struct mm_struct *mm, unsigned long addr)
+{
+	unsigned long start = addr & PMD_MASK;
+	struct vm_area_struct *vma;
+
+	vma = addr != start ? find_vma_intersection(mm, start, start + PMD_SIZE) : NULL;
+	return vma ? __quire_pt_unshare_at(vma, addr) : 0;
+}
+
+/**
+ * __quire_pt_make_room - a file is about to be mapped, or a mapping of one to grow or move
+ * @mm: where, mmap_lock held for writing
+ * @start: of the mapping
+ * @end: of the mapping
+ *
+ * Its neighbours' tables must not be shared where the file's driver may fill them. Tables
+ * that are all in the range have none, once the range is unmapped.
+ * Returns 0 or -ENOMEM.
+ */
+int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	return make_room_at(mm, start) ?: make_room_at(mm, end);
+}
+
+static int give_up(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
+{
+	walk->action = ACTION_CONTINUE;
+	if (pmd_pt_shared(*pmd))
+		quire_pt_leave(walk->vma, pmd, addr & PMD_MASK);
+	cond_resched();
+	return 0;
+}
+
+static const struct mm_walk_ops give_up_ops = {
+	.pmd_entry = give_up,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
+
+/**
+ * __quire_fork_failed - give up what a fork that failed shared
+ * @mm: the child; both mmap_locks are held for writing
+ *
+ * Its tree has the parent's areas from where fork stopped.
+ */
+void __quire_fork_failed(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
+		return;
+	for_each_vma(vmi, vma) {
+		if (vma->vm_mm != mm)
+			break;
+		walk_page_range_vma(vma, vma->vm_start, vma->vm_end, &give_up_ops, NULL);
+	}
+}
+
+/* Does what goes away take the entry along? Private copies stay unless @even_cows. */
+static bool goes(struct vm_area_struct *vma, unsigned long addr, pte_t pte, bool even_cows)
+{
+	swp_entry_t entry;
+	struct page *page;
+
+	if (even_cows)
+		return true;
+	if (pte_present(pte)) {
+		page = vm_normal_page(vma, addr, pte);
+		return !page || !PageAnon(page);
+	}
+	entry = pte_to_swp_entry(pte);
+	return is_migration_entry(entry) && !folio_test_anon(pfn_swap_entry_folio(entry));
+}
+
+/* Clear an entry, count it in @rss; returns the page to let go of after the flush. */
+static struct page *take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
+			      int *rss)
+{
+	int type = quire_pt_charged_as(vma, addr, ptep_get(ptep), true);
+	pte_t pte = ptep_get_and_clear(vma->vm_mm, addr, ptep);
+	struct page *page;
+
+	if (type >= 0)
+		rss[type]--;
+	if (!pte_present(pte)) {
+		quire_pt_drop_slot(vma, addr, pte);
+		return NULL;
+	}
+	page = vm_normal_page(vma, addr, pte);
+	if (page) {
+		if (!PageAnon(page) && pte_young(pte) && vma_has_recency(vma))
+			folio_mark_accessed(page_folio(page));
+		folio_remove_rmap_pte(page_folio(page), page, vma);
+	}
+	return page;
+}
+
+/* Returns where it stopped, for the gather is full; @addr if the table is private now. */
+static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
+			      unsigned long addr, unsigned long end, bool even_cows)
+{
+	int rss[NR_MM_COUNTERS] = {}, i;
+	bool full = false, taken = false;
+	pte_t *pte, *start;
+	struct page *page;
+	spinlock_t *ptl;
+
+	start = pte = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr, &ptl);
+	if (!pte)
+		return addr;
+	if (!pmd_pt_shared(*pmd)) {
+		pte_unmap_unlock(start, ptl);
+		return addr;
+	}
+	for (; addr != end && !full; pte++, addr += PAGE_SIZE) {
+		pte_t ptent = ptep_get(pte);
+
+		if (pte_none(ptent) || !goes(vma, addr, ptent, even_cows))
+			continue;
+		taken = true;
+		page = take_slot(vma, addr, pte, rss);
+		if (!page)
+			continue;
+		tlb_flush_pte_range(tlb, addr, PAGE_SIZE);
+		full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
+	}
+	for (i = 0; i < NR_MM_COUNTERS; i++)
+		if (rss[i])
+			add_mm_counter(quire_pt_charged(pmd), i, rss[i]);
+	if (taken)
+		quire_pt_flush_sharers();
+	pte_unmap_unlock(start, ptl);
+	/* Flushed already: what the gather holds may go. */
+	if (full)
+		tlb_flush_mmu(tlb);
+	return addr;
+}
+
+/**
+ * quire_pt_zap_in_place - empty a part of a shared table, for all users
+ * @tlb: gathers the pages
+ * @vma: the range is in it
+ * @pmd: was marked when the caller looked
+ * @addr: start of the range; set to the end of what was dealt with
+ * @end: end of the range, within the table
+ * @details: what goes
+ *
+ * Context: the file's i_mmap lock is held. Allocates nothing but what the gather does.
+ * Returns false if the table is private now: the caller does the rest, as ever.
+ */
+bool quire_pt_zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
+			   unsigned long *addr, unsigned long end,
+			   struct zap_details *details)
+{
+	unsigned long next;
+
+	tlb_change_page_size(tlb, PAGE_SIZE);
+	while (*addr != end) {
+		next = zap_some(tlb, vma, pmd, *addr, end, details->even_cows);
+		if (next == *addr)
+			return false;
+		*addr = next;
+	}
+	return true;
+}
