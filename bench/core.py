@@ -99,6 +99,7 @@ class Benchmark:
     more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the
     metrics of one row in the form of the work that is answered. one_event names metrics that are a single event's, the
     slowest of many: whether an interrupt came in decides them, so that off is not judged by them.
+    knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
     With least, of several boots the least number counts instead of the median: what differs between them only adds.
     """
 
@@ -122,6 +123,7 @@ class Benchmark:
     smoke: bool = True  # short enough at its smallest to be tried in the tests
     aims: tuple[Aim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    knobs: tuple[str, ...] = ()
     main: tuple[dict[str, str], str] | None = None  # some keys of a row, and the metric: for a summary
 
 

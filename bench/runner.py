@@ -27,6 +27,10 @@ echo 0 >/proc/sys/kernel/randomize_va_space
 mkdir -p /tmp/bench
 cd /tmp/bench
 {copies}
+for knob in {knobs}; do
+    f=/sys/kernel/mm/quire/${{knob%=*}}
+    [ "$(cat "${{f%/*}}/state" 2>/dev/null)" != on ] || echo "${{knob#*=}}" >"$f"
+done
 echo "#uname $(uname -r)"
 for f in /sys/kernel/mm/quire/*/state; do
     [ -r "$f" ] || continue
@@ -69,7 +73,7 @@ def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
     """Return the whole script that runs in the guest."""
     copies = "\n".join(f"cp {shlex.quote(str(OUT / 'bin' / p))} ." for p in programs_of(benchmark, options))
     base = shlex.quote(str(REPO / "build" / "base"))
-    return PRELUDE.format(copies=copies, base=base) + benchmark.script(options) + "\n" + CLOSING
+    return PRELUDE.format(copies=copies, base=base, knobs=" ".join(benchmark.knobs)) + benchmark.script(options) + "\n" + CLOSING
 
 
 def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
@@ -182,6 +186,7 @@ def measure(
         "name": benchmark.name,
         "title": benchmark.title,
         "features": list(benchmark.features),
+        "knobs": list(benchmark.knobs),
         "shown": [m for m in benchmark.shown if not (options.icount and m in benchmark.by_clock)],
         "more_is_better": sorted(benchmark.more_is_better),
         "one_event": sorted(benchmark.one_event),

@@ -109,7 +109,7 @@ def text_of(result: dict) -> str:
     """Return everything that is printed of one benchmark."""
     parts = [f"== {result['name']}: {result['title']}\n   {conditions(result)}"]
     if "on" in result["columns"] and result["features"]:
-        parts[0] += f"\n   on = quire={','.join(result['features'])}"
+        parts[0] += "\n   on = " + ", ".join([f"quire={','.join(result['features'])}", *result.get("knobs", [])])
     for missing in core.not_on(result):
         parts[0] += f"\n   NOTE: the feature {missing} was not on in the column \"on\""
     parts += [f"   NOTE: {note}" for note in result["notes"]]

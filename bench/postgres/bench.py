@@ -76,6 +76,7 @@ BENCHMARK = Benchmark(
     name="postgres",
     title="PostgreSQL: selects, connection storms, and page tables of connections that read the whole pool",
     features=("shm", "fork", "rmap", "text"),
+    knobs=("fork/mixed=1",),
     programs=(),
     script=script,
     shown=("tps", "pagetables_kB"),
