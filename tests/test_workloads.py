@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -73,9 +74,13 @@ def test_stress_long(guest: Callable[..., boot.Result], minutes: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.debug
-def test_redis_long(guest: Callable[..., boot.Result], minutes: int) -> None:
+@pytest.mark.parametrize("name", ("redis", "valkey"))
+def test_redis_long(guest: Callable[..., boot.Result], minutes: int, name: str) -> None:
     """Many snapshots of a larger data set."""
-    result = guest([str(WORKLOADS / "redis.sh"), "200000", str(max(2, minutes // 2))], append="quire=on",
+    if not shutil.which(f"{name}-server"):
+        pytest.skip(f"{name}-server is not installed; Debian 12 has Valkey in bookworm-backports: "
+                    "apt install -t bookworm-backports valkey-server valkey-tools")
+    result = guest([str(WORKLOADS / "redis.sh"), "200000", str(max(2, minutes // 2)), name], append="quire=on",
                    timeout=minutes * 60 + 1800)
     assert result.status == 0, result.output
 
