@@ -6,7 +6,7 @@ set -e
 clients=${1:-8}
 transactions=${2:-40}
 scale=${3:-1}
-# The libraries' tables, too.
+# fork shares the libraries' tables, too.
 [ ! -e /sys/kernel/mm/quire/fork/mixed ] || echo 1 > /sys/kernel/mm/quire/fork/mixed
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 export PATH=$bin:$PATH PGHOST=/dev/shm/pgsql PGUSER=postgres PGDATABASE=bench
