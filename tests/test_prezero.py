@@ -98,7 +98,8 @@ def test_two_nodes(guest: Callable[..., boot.Result]) -> None:
 def test_refused_where_free_memory_is_not_plain(guest: Callable[..., boot.Result]) -> None:
     """Off, there is no daemon and nothing is counted; with init_on_free=1 it cannot be switched on."""
     result = guest(f"cat /proc/[0-9]*/comm 2>/dev/null | grep -c ^kscrubd; cat {FOLDER}/state; "
-                   f"cat {FOLDER}/stats/* | sort -u; echo 1 > {FOLDER}/enabled; cat {FOLDER}/state", append="quire=prezero init_on_free=1")
+                   f"cat {FOLDER}/stats/* | sort -u; echo 1 > {FOLDER}/enabled; cat {FOLDER}/state",
+                   append="quire=prezero init_on_free=1")
     lines = result.output.splitlines()
     assert lines[:3] == ["0", "off", "0"], result.output
     assert "not supported" in lines[3] and lines[4:] == ["off"], result.output

@@ -44,7 +44,7 @@ void __quire_fork_failed(struct mm_struct *mm);
 bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **pmd,
 		    unsigned long *addr, unsigned long end, struct zap_details *details);
 int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned long end);
-int __quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr);
+int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr);
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp);
 int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
@@ -125,9 +125,9 @@ static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *v
 }
 
 /* One table; mmap_lock held. 0 or -ENOMEM. */
-static inline int quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr)
+static inline int quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 {
-	return quire_pt_used() ? __quire_pt_unshare_at(vma, addr) : 0;
+	return quire_pt_used() ? __quire_pt_unshare_at(mm, addr) : 0;
 }
 
 /* A file is mapped, or its mapping grows or moves; mmap_lock held for writing. 0 or -ENOMEM. */
@@ -373,7 +373,7 @@ static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *v
 	return false;
 }
 
-static inline int quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr)
+static inline int quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 {
 	return 0;
 }

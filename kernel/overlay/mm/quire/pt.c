@@ -442,6 +442,7 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 	}
 	quire_pt_state(pt)->flags |= QUIRE_PT_SANITIZED;
 	if (*quire_pt_owner(pt) == mm && is_mixed(pt)) {
+		update_hiwater_rss(mm);
 		recharge(pt, vma, addr, quire_pt_orphans);
 	} else if (*quire_pt_owner(pt) == mm) {
 		/* It stays charged, for the copy now, and the table is an orphan. */

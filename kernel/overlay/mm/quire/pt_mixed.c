@@ -75,11 +75,7 @@ bool quire_pt_mixable(struct mm_struct *mm, unsigned long addr)
 
 static int make_room_at(struct mm_struct *mm, unsigned long addr)
 {
-	unsigned long start = addr & PMD_MASK;
-	struct vm_area_struct *vma;
-
-	vma = addr != start ? find_vma_intersection(mm, start, start + PMD_SIZE) : NULL;
-	return vma ? __quire_pt_unshare_at(vma, addr) : 0;
+	return IS_ALIGNED(addr, PMD_SIZE) ? 0 : __quire_pt_unshare_at(mm, addr);
 }
 
 /**

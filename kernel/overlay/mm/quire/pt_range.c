@@ -18,37 +18,42 @@
 #include "shm.h"
 
 /*
- * mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs. mmap_lock is held.
+ * mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs. mmap_lock is held,
+ * and does not keep a huge PUD from being zapped.
  */
 static pmd_t *find_pmd(struct mm_struct *mm, unsigned long addr)
 {
 	pgd_t *pgd = pgd_offset(mm, addr);
 	p4d_t *p4d;
-	pud_t *pud;
+	pud_t pud;
 
 	if (!pgd_present(*pgd))
 		return NULL;
 	p4d = p4d_offset(pgd, addr);
 	if (!p4d_present(*p4d))
 		return NULL;
-	pud = pud_offset(p4d, addr);
-	return pud_present(*pud) && !pud_leaf(*pud) ? pmd_offset(pud, addr) : NULL;
+	pud = pudp_get(pud_offset(p4d, addr));
+	return pud_present(pud) && !pud_leaf(pud) ? pmd_offset(&pud, addr) : NULL;
 }
 
 /**
  * __quire_pt_unshare_at - give a process a table of its own
- * @vma: covers the table, or reaches into it
+ * @mm: the process's, mmap_lock held
  * @addr: any address that the table maps
  *
- * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM.
+ * Context: may sleep. Returns 0 or -ENOMEM.
  */
-int __quire_pt_unshare_at(struct vm_area_struct *vma, unsigned long addr)
+int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 {
+	unsigned long start = addr & PMD_MASK;
+	struct vm_area_struct *vma;
 	pmd_t *pmd;
 
-	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
 		return 0;
-	pmd = find_pmd(vma->vm_mm, addr);
+	/* Any that reaches into it will do. */
+	vma = find_vma_intersection(mm, start, start + PMD_SIZE);
+	pmd = vma ? find_pmd(mm, addr) : NULL;
 	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
 }
 

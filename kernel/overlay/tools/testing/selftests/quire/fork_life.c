@@ -489,7 +489,7 @@ TEST_SLOW(fork_life, background_gives_up)
 /* fork and the copies of tables with allocations that fail: no worse than late. */
 TEST_SLOW(fork_life, allocations_fail)
 {
-	int i, status, forks = 0;
+	int i, forks = 0;
 
 	if (inject("fail_page_alloc", "7") || inject("failslab", "2"))
 		SKIP(return, "no fault injection");
@@ -512,13 +512,9 @@ TEST_SLOW(fork_life, allocations_fail)
 			_exit(0);
 		}
 		forks++;
-		while (waitpid(pid, &status, 0) < 0)
-			;
-		EXPECT_EQ(0, status);
+		EXPECT_EQ(0, wait_under_injection(pid));
 	}
-	write_word("/proc/self/make-it-fail", "0");
-	inject("fail_page_alloc", "0");
-	inject("failslab", "0");
+	inject_nothing();
 	EXPECT_LT(0, forks);
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, ask(&self->child, 'r'));

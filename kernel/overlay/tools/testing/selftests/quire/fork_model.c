@@ -202,7 +202,8 @@ FIXTURE_SETUP(fork_model)
 	struct stat st;
 
 	NEED_FORK_FEATURE();
-	ASSERT_EQ(0, write_word(FOLDER "mixed", variant->mixed));
+	if (write_word(FOLDER "mixed", variant->mixed))
+		SKIP(return, "no mixed tables without shm in this kernel");
 	file = open("/proc/self/exe", O_RDONLY);
 	ASSERT_LE(0, file);
 	ASSERT_EQ(0, fstat(file, &st));

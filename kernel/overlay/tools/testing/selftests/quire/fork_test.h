@@ -377,6 +377,25 @@ static inline int inject(const char *what, const char *probability)
 	return write_word(path, probability);
 }
 
+/* Opening the file allocates, too, until it succeeds. */
+static inline void inject_nothing(void)
+{
+	while (write_word("/proc/self/make-it-fail", "0"))
+		;
+	inject("fail_page_alloc", "0");
+	inject("failslab", "0");
+}
+
+/* Waits while allocations fail: a status that cannot be written is lost. */
+static inline int wait_under_injection(pid_t pid)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
 /* An emulated guest, with the debug kernel's checkers, takes its time. */
 #define TEST_SLOW(fixture, test)	TEST_F_TIMEOUT(fixture, test, 600)
 
