@@ -73,7 +73,8 @@ def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
     """Return the whole script that runs in the guest."""
     copies = "\n".join(f"cp {shlex.quote(str(OUT / 'bin' / p))} ." for p in programs_of(benchmark, options))
     base = shlex.quote(str(REPO / "build" / "base"))
-    return PRELUDE.format(copies=copies, base=base, knobs=" ".join(benchmark.knobs)) + benchmark.script(options) + "\n" + CLOSING
+    prelude = PRELUDE.format(copies=copies, base=base, knobs=" ".join(benchmark.knobs))
+    return prelude + benchmark.script(options) + "\n" + CLOSING
 
 
 def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
