@@ -30,7 +30,7 @@ CHECKS = {
 
 @pytest.mark.debug
 @pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life"),
-                                      ("fork_calls", "fork_swap", "fork_model 1 4"), ("fork_mixed",)], ids=" ".join)
+                                      ("fork_calls", "fork_swap", "fork_model 1 6"), ("fork_mixed",)], ids=" ".join)
 def test_selftests(selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
     """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds."""
     selftests(*programs, append="quire=fork")
