@@ -67,6 +67,53 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 	return filemap_invalidate_trylock_shared(mapping);
 }
 
+/* mm/quire/text_copy.c */
+void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new);
+bool __quire_text_copied(const struct page *page);
+void __quire_text_writer(const struct inode *inode);
+void quire_text_copy_end(void);
+
+/**
+ * quire_text_copy_ahead - copy a block's pages before they are locked and unmapped
+ * @mm: as given to collapse_file(); our worker has none
+ * @mapping: of the file
+ * @start: first page of the block
+ * @new: the folio that is to take its place
+ *
+ * May sleep; the caller holds no lock but @new's.
+ */
+static inline void quire_text_copy_ahead(const struct mm_struct *mm,
+					 struct address_space *mapping, pgoff_t start,
+					 struct folio *new)
+{
+	if (quire_text_collapsing(mm))
+		__quire_text_copy_ahead(mapping, start, new);
+}
+
+/**
+ * quire_text_copied - does a page of the new folio hold its copy already
+ * @mm: as given to collapse_file(); our worker has none
+ * @to: the page
+ *
+ * With all pages of the block locked, and nobody who can write to them.
+ */
+static inline bool quire_text_copied(const struct mm_struct *mm, const struct page *to)
+{
+	return quire_text_collapsing(mm) && __quire_text_copied(to);
+}
+
+/**
+ * quire_text_writer - somebody can write to a file
+ * @inode: the file; the caller has write access and has changed nothing so far
+ *
+ * Comes after the full barrier of get_write_access().
+ */
+static inline void quire_text_writer(const struct inode *inode)
+{
+	if (static_branch_unlikely(&quire_text_used_key))
+		__quire_text_writer(inode);
+}
+
 /* mm/readahead.c */
 int quire_text_read_block(struct readahead_control *ractl);
 
@@ -207,6 +254,7 @@ static inline bool quire_text_drop(struct address_space *mapping)
  */
 static inline void quire_text_truncate(struct inode *inode)
 {
+	quire_text_writer(inode);
 	if (static_branch_unlikely(&quire_text_used_key) && filemap_nr_thps(inode->i_mapping))
 		__quire_text_drop(inode->i_mapping);
 }
@@ -296,6 +344,25 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 {
 	filemap_invalidate_lock_shared(mapping);
 	return true;
+}
+
+static inline void quire_text_copy_ahead(const struct mm_struct *mm,
+					 struct address_space *mapping, pgoff_t start,
+					 struct folio *new)
+{
+}
+
+static inline bool quire_text_copied(const struct mm_struct *mm, const struct page *to)
+{
+	return false;
+}
+
+static inline void quire_text_copy_end(void)
+{
+}
+
+static inline void quire_text_writer(const struct inode *inode)
+{
 }
 
 static inline void quire_text_mapped(struct vm_area_struct *vma)

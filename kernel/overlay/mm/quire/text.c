@@ -128,6 +128,8 @@ static const char * const text_counter_names[] = {
 	[TEXT_SKIPPED_BACKOFF] = "skipped_backoff",
 	[TEXT_SKIPPED_QUEUE_FULL] = "skipped_queue_full",
 	[TEXT_COLLAPSED_BLOCKS] = "collapsed_blocks",
+	[TEXT_COPIED_AHEAD] = "copied_ahead",
+	[TEXT_COPIES_VOID] = "copies_void",
 	[TEXT_FALLBACK_WRITER] = "fallback_writer",
 	[TEXT_FALLBACK_DIRTY] = "fallback_dirty",
 	[TEXT_FALLBACK_COLD] = "fallback_cold",
@@ -721,13 +723,14 @@ void __quire_text_shutdown(struct super_block *sb)
 
 static int text_start(void)
 {
+	/* Before the queue opens: writers must void the copies of the first file in it. */
+	static_branch_enable(&quire_text_used_key);
+	static_branch_enable(&quire_text_batch_key);
 	spin_lock(&text_lock);
 	text_open = true;
 	text_backing_off = false;
 	text_not_before = jiffies;
 	spin_unlock(&text_lock);
-	static_branch_enable(&quire_text_used_key);
-	static_branch_enable(&quire_text_batch_key);
 	return 0;
 }
 

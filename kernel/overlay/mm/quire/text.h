@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What text.c and text_place.c share. */
+/* What the files of the text feature share. */
 #ifndef _MM_QUIRE_TEXT_H
 #define _MM_QUIRE_TEXT_H
 
@@ -17,6 +17,8 @@ enum text_counter {
 	TEXT_SKIPPED_BACKOFF,		/* memory was short a while ago */
 	TEXT_SKIPPED_QUEUE_FULL,
 	TEXT_COLLAPSED_BLOCKS,
+	TEXT_COPIED_AHEAD,		/* blocks copied before they were unmapped */
+	TEXT_COPIES_VOID,		/* opens for writing and truncations during a collapse */
 	TEXT_FALLBACK_WRITER,		/* open for writing; counted by file */
 	TEXT_FALLBACK_DIRTY,		/* was not written back in time; by file */
 	TEXT_FALLBACK_COLD,		/* too few pages resident; by block, as below */

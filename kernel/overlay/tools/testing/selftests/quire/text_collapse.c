@@ -165,6 +165,92 @@ TEST_F_TIMEOUT(text, hole_punch_is_seen, 600)
 	munmap(map, FILE_SIZE);
 }
 
+TEST_F_TIMEOUT(text, blocks_are_copied_while_they_are_mapped, 600)
+{
+	long ahead = stat_of("copied_ahead");
+	unsigned char *map = map_huge(PROGRAM);
+
+	ASSERT_NE(NULL, map);
+	/* Of four; a page that is in use just then is copied with all unmapped. */
+	EXPECT_GE(stat_of("copied_ahead"), ahead + 1);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+/* Write a page of the first block, have it on the disk, and go. */
+static int rewrite_page(const char *path, unsigned long nr, const unsigned char *page)
+{
+	int fd = open(path, O_RDWR), ret;
+
+	if (fd < 0)
+		return -1;
+	ret = pwrite(fd, page, PAGE, nr * PAGE) == PAGE && !fdatasync(fd) ? 0 : -1;
+	close(fd);
+	return ret;
+}
+
+/* Does the file still hold what was written, while the worker comes to an end? */
+static bool page_stays(const char *path, unsigned long nr, const unsigned char *want)
+{
+	int fd = open(path, O_RDONLY), i;
+	unsigned char page[PAGE];
+	bool right = fd >= 0;
+
+	for (i = 0; right && i < 25; i++) {
+		right = pread(fd, page, PAGE, nr * PAGE) == PAGE && !memcmp(page, want, PAGE);
+		usleep(10000);
+	}
+	close(fd);
+	return right;
+}
+
+/* As many busy processes as CPUs, stopped: with them the worker takes seconds. */
+static pid_t start_spinners(void)
+{
+	long nr = sysconf(_SC_NPROCESSORS_ONLN);
+	pid_t group = 0, pid;
+
+	while (nr--) {
+		pid = fork();
+		if (!pid) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			raise(SIGSTOP);
+			for (;;)
+				;
+		}
+		if (pid < 0 || waitpid(pid, NULL, WUNTRACED) != pid || setpgid(pid, group))
+			return -1;
+		group = group ?: pid;
+	}
+	return group;
+}
+
+TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
+{
+	long voided = stat_of("copies_void");
+	pid_t spinners = start_spinners();
+	unsigned char page[PAGE], *map;
+	int round;
+
+	ASSERT_GT(spinners, 0);
+	ASSERT_EQ(0, set("delay_ms", "0"));
+	for (round = 0; round < 30 && stat_of("copies_void") < voided + 5; round++) {
+		/* One block: after the first, a writer empties the page cache. */
+		map = map_file(PROGRAM, BLOCK);
+		ASSERT_NE(NULL, map);
+		read_pages(map, BLOCK);
+		ASSERT_EQ(0, kill(-spinners, SIGCONT));
+		usleep(20000 + (round * 7919 % 200) * 1000);
+		memset(page, round + 1, PAGE);
+		ASSERT_EQ(0, rewrite_page(PROGRAM, round, page));
+		ASSERT_EQ(0, kill(-spinners, SIGSTOP));
+		ASSERT_TRUE(page_stays(PROGRAM, round, page));
+		munmap(map, BLOCK);
+	}
+	kill(-spinners, SIGKILL);
+	EXPECT_GE(stat_of("copies_void"), voided + 1);
+}
+
 TEST_F_TIMEOUT(text, private_writes_stay_private, 600)
 {
 	unsigned char *map = map_huge(PROGRAM), byte;

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Copying a block of text while it is still mapped.
+ *
+ * collapse_file() locks and unmaps the pages of a block, and then copies them:
+ * programs that run in the block wait until all 2 MiB are copied, once for every
+ * block where the worker goes through text that is just being started. So the
+ * worker copies before it unmaps, and collapse_file() copies only what it finds
+ * missing.
+ *
+ * Why the copies are good: an up-to-date page holds what its file holds, and that
+ * does not change while nobody has write access to the inode. Whoever gets it,
+ * by opening the file or to truncate it, passes quire_text_writer() before it
+ * changes anything, and that voids the copies of that file:
+ *
+ *	worker					writer
+ *	text_copy.inode = inode			get_write_access()
+ *	full barrier				full barrier
+ *	inode_is_open_for_write(): no copies	text_copy.inode == inode: stale
+ *
+ * One of the two sees the other, or the writer has come and gone before the
+ * first page is copied. Where the writer comes and goes after that, the worker
+ * sees the mark: both have held the lock of the page that was changed. Who comes
+ * when collapse_file() has looked for writers for the last time finds nr_thps, as
+ * ever. Pages that somebody may still write to through a reference of old (a pin
+ * outlives mapping and file) are not copied here.
+ *
+ * Only for filesystems of which all of this is known. On one that several
+ * machines mount, or that a process serves, contents change without a writer.
+ *
+ * Locking: text_copy is the worker's, which is alone; quire_text_writer() reads
+ * @inode and sets @stale. No page is locked here. Lifetime: from collapse_file()
+ * to the end of quire_text_collapse_block(), during which the worker holds a
+ * reference on the inode. Undo: none; the copies are in a folio that only
+ * collapse_file() knows.
+ */
+#include <linux/bitmap.h>
+#include <linux/fs.h>
+#include <linux/highmem.h>
+#include <linux/magic.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/quire_text.h>
+
+#include "text.h"
+
+static struct {
+	const struct inode *inode;
+	bool stale;
+	DECLARE_BITMAP(done, HPAGE_PMD_NR);
+} text_copy;
+
+static bool text_known(const struct inode *inode)
+{
+	/* The kernel writes to a quota file without asking for access. */
+	if (IS_NOQUOTA(inode))
+		return false;
+	switch (inode->i_sb->s_magic) {
+	case EXT4_SUPER_MAGIC:	/* ext2's, too */
+	case EROFS_SUPER_MAGIC_V1:
+	case SQUASHFS_MAGIC:
+		return inode->i_sb->s_bdev;
+	default:
+		return false;
+	}
+}
+
+/* Does the folio hold what the file holds, and does nobody else refer to it? */
+static bool text_settled(struct folio *folio)
+{
+	int refs = folio_nr_pages(folio) + folio_mapcount(folio) +
+		folio_test_private(folio) + 1;
+
+	return folio_order(folio) < HPAGE_PMD_ORDER &&
+		folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
+		!folio_test_writeback(folio) && !folio_test_hwpoison(folio) &&
+		folio_ref_count(folio) == refs;
+}
+
+/* Copy a folio's pages, as far as they can be read. Returns false where one cannot. */
+static bool text_copy_folio(struct folio *new, struct folio *old, unsigned int at)
+{
+	unsigned int i;
+
+	for (i = 0; i < folio_nr_pages(old); i++) {
+		if (copy_mc_highpage(folio_page(new, at + i), folio_page(old, i)) > 0)
+			return false;
+		__set_bit(at + i, text_copy.done);
+	}
+	return true;
+}
+
+/**
+ * __quire_text_copy_ahead - copy a block's pages while they are mapped
+ * @mapping: of the file
+ * @start: first page of the block
+ * @new: the locked folio that is to take its place
+ *
+ * May sleep. The worker's; quire_text_copy_end() ends it. What cannot be copied
+ * now is left to collapse_file(): to copy, or to give up the block.
+ */
+void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new)
+{
+	pgoff_t index = start, end = start + HPAGE_PMD_NR;
+	struct inode *inode = mapping->host;
+	bool all = true;
+
+	bitmap_zero(text_copy.done, HPAGE_PMD_NR);
+	if (!text_known(inode))
+		return;
+	WRITE_ONCE(text_copy.stale, false);
+	smp_store_release(&text_copy.inode, inode);
+	smp_mb();	/* pairs with the one of get_write_access() */
+	if (inode_is_open_for_write(inode))
+		return;
+
+	while (index < end) {
+		struct folio *old = filemap_get_folio(mapping, index);
+
+		if (IS_ERR(old))
+			return;
+		if (!text_settled(old) || !text_copy_folio(new, old, old->index - start))
+			all = false;
+		index = folio_next_index(old);
+		folio_put(old);
+		/* Not with a reference, which keeps others from moving the page. */
+		cond_resched();
+	}
+	if (all)
+		text_count(TEXT_COPIED_AHEAD, 1);
+}
+
+/**
+ * __quire_text_copied - does a page hold its copy already
+ * @page: of the folio that is to take the block's place
+ *
+ * The worker's, when nobody has write access any more, nor can get it without
+ * emptying the page cache.
+ */
+bool __quire_text_copied(const struct page *page)
+{
+	return test_bit(page_to_pfn(page) % HPAGE_PMD_NR, text_copy.done) &&
+		!READ_ONCE(text_copy.stale);
+}
+
+/* The copies are used or not wanted; writers have nothing to void any more. */
+void quire_text_copy_end(void)
+{
+	WRITE_ONCE(text_copy.inode, NULL);
+}
+
+void __quire_text_writer(const struct inode *inode)
+{
+	if (smp_load_acquire(&text_copy.inode) != inode)
+		return;
+	WRITE_ONCE(text_copy.stale, true);
+	text_count(TEXT_COPIES_VOID, 1);
+}
