@@ -43,6 +43,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 void __quire_fork_failed(struct mm_struct *mm);
 bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **pmd,
 		    unsigned long *addr, unsigned long end, struct zap_details *details);
+extern bool quire_pt_mixed_made;
 int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned long end);
 int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr);
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
@@ -134,7 +135,8 @@ static inline int quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 static inline int quire_pt_make_room(struct file *file, struct mm_struct *mm,
 				     unsigned long start, unsigned long end)
 {
-	return file && quire_pt_used() ? __quire_pt_make_room(mm, start, end) : 0;
+	return file && quire_pt_used() && READ_ONCE(quire_pt_mixed_made) ?
+		__quire_pt_make_room(mm, start, end) : 0;
 }
 
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,

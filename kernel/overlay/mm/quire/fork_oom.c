@@ -12,6 +12,13 @@
 #include "fork.h"
 #include "shm.h"
 
+/* Pages of files, shared memory's in private mappings included. */
+static unsigned long orphans_file(void)
+{
+	return get_mm_counter_sum(quire_pt_orphans, MM_FILEPAGES) +
+	       get_mm_counter_sum(quire_pt_orphans, MM_SHMEMPAGES);
+}
+
 /**
  * quire_pt_show_orphans - tell how much memory no process is charged for
  *
@@ -19,11 +26,10 @@
  */
 void quire_pt_show_orphans(void)
 {
-	unsigned long anon = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES);
-	unsigned long swap = get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS);
-
-	pr_info("quire: fork: in shared page tables whose owner left: anon %lukB, swap %lukB\n",
-		K(anon), K(swap));
+	pr_info("quire: fork: in shared page tables whose owner left: anon %lukB, file %lukB, swap %lukB\n",
+		K(get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES)),
+		K(orphans_file()),
+		K(get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS)));
 }
 
 /**
@@ -42,6 +48,7 @@ unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
 		return 0;
 	unseen = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES) +
+		 orphans_file() +
 		 get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS) +
 		 quire_shm_reached(mm);
 	charged = get_mm_rss(mm) + get_mm_counter(mm, MM_SWAPENTS);

@@ -403,13 +403,14 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 }
 
 /*
- * A VMA as fork's functions that copy an entry look at it; nothing looks at its links
- * or locks. Of a mixed table @vma may be one that came later, into a hole, and is not
- * copied: what the areas have in common that were there when it was first shared.
+ * A VMA as fork's functions that copy an entry look at it. Of a mixed table @vma may be
+ * one that came later, into a hole, and is not copied: what the areas have in common that
+ * were there when it was first shared.
  */
 static void table_view(struct vm_area_struct *view, struct vm_area_struct *vma,
 		       struct ptdesc *pt)
 {
+	/* What changes in it meanwhile is its links and its lock, and nothing reads those. */
 	data_race(memcpy(view, vma, sizeof(*view)));
 	if (is_mixed(pt))
 		vm_flags_init(view, VM_READ | VM_MAYREAD | VM_MAYWRITE);

@@ -39,6 +39,9 @@
 #include "../internal.h"
 #include "fork.h"
 
+/* Has there ever been a mixed table? Until then files need not look for them. */
+bool quire_pt_mixed_made __read_mostly;
+
 VISIBLE_IF_KUNIT bool quire_pt_area_mixable(struct vm_area_struct *vma)
 {
 	const struct vm_operations_struct *ops = vma->vm_ops;
@@ -70,6 +73,9 @@ bool quire_pt_mixable(struct mm_struct *mm, unsigned long addr)
 			return false;
 		vma_start_write(vma);
 	}
+	/* Whoever will have such a table is a child of this fork, and so sees it. */
+	if (!READ_ONCE(quire_pt_mixed_made))
+		WRITE_ONCE(quire_pt_mixed_made, true);
 	return true;
 }
 
