@@ -4,9 +4,11 @@
  * and how much of the text is mapped by 2 MiB pages when it ends.
  *
  *	text START CALLS	run once; START names the row
+ *	text START CALLS load	the same, but start by reading the text instead of calling it
  *	text together N		N executions at once: the memory all take
  */
 #include "bench.h"
+#include <stdbool.h>
 
 extern char functions[], functions_end[];
 
@@ -17,13 +19,19 @@ static long call(long i, long sum)
 	return ((long (*)(long))(functions + i * STEP))(sum);
 }
 
+/* An emulator translates code that it is to run, and does so again when its page has moved. */
+static long load(long i, long sum)
+{
+	return sum + !!*(volatile const char *)(functions + i * STEP);
+}
+
 /* Every function once, neighbours far apart in time. */
-static long call_all(void)
+static long touch_all(long (*touch)(long, long))
 {
 	long count = (functions_end - functions) / STEP, sum = 0;
 
 	for (long i = 0; i < count; i++)
-		sum = call((i * 7919L) % count, sum);
+		sum = touch((i * 7919L) % count, sum);
 	return sum;
 }
 
@@ -50,13 +58,13 @@ static long eligible_kb(void)
 	return kb;
 }
 
-static int run_once(const char *start_name, long calls)
+static int run_once(const char *start_name, long calls, bool loads)
 {
 	long count = (functions_end - functions) / STEP, sum, mapped, eligible;
 	uint64_t seed = 1, start = now_ns(), touched, end;
 	struct rusage use;
 
-	sum = call_all();
+	sum = touch_all(loads ? load : call);
 	touched = now_ns();
 	for (long i = 0; i < calls; i++) {
 		seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -88,7 +96,7 @@ static void wait_here(void)
 {
 	char c;
 
-	call_all();
+	touch_all(call);
 	write(10, "x", 1);
 	read(11, &c, 1);
 }
@@ -132,6 +140,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "together"))
 		return together(argv[0], number(argc, argv, 2, 8));
 	else
-		return run_once(what, number(argc, argv, 2, 1000000));
+		return run_once(what, number(argc, argv, 2, 1000000),
+				argc > 3 && !strcmp(argv[3], "load"));
 	return 0;
 }
