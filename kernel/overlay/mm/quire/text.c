@@ -21,10 +21,10 @@
  *
  * Lifetime: a queued slot holds a reference on its inode, and on no file, mount
  * or superblock: locks on the file, unmounts and the end of namespaces do not
- * notice the queue. The reference is given up when the work is done, after a
- * bounded number of attempts, when the file has no name left, before its
- * superblock is shut down (quire_text_shutdown()), and when the feature is
- * switched off.
+ * notice the queue. The reference is given up when the work is done, after
+ * TEXT_TRIES attempts as soon as one finds no more of the file in the page cache
+ * than those before, when the file has no name left, before its superblock is
+ * shut down (quire_text_shutdown()), and when the feature is switched off.
  * quire_text_used_key is on from the first start to the end of a complete drain:
  * as long as files may be queued, also while the feature is just being switched
  * off, and as long as huge folios may be left.
@@ -59,7 +59,7 @@
 #include <trace/events/quire_text.h>
 
 #define TEXT_SLOTS		64
-#define TEXT_TRIES		6	/* the delay doubles each time: 6.3 s in all */
+#define TEXT_TRIES		6	/* the delay doubles each time: 3.1 s between them */
 #define TEXT_MIN_RETRY_MS	20U
 #define TEXT_POSTPONE		4	/* delays, from the first mapping */
 #define TEXT_DRAIN_ROUNDS	5
@@ -77,12 +77,14 @@ enum text_slot_state {
  * struct text_pass - one attempt at a file, which may take several runs
  * @next: first page of the block to do next
  * @end: page after the range
+ * @resident: how many of the blocks' pages are in the page cache
  * @left: what was left undone, by reason (TEXT_FALLBACK_...)
  * @unfinished: the run's budget is spent
  * @drained: pages in LRU batches were put on the lists
  */
 struct text_pass {
 	pgoff_t next, end;
+	unsigned long resident;
 	unsigned int left[TEXT_NR_COUNTERS];
 	bool unfinished;
 	bool drained;
@@ -97,7 +99,8 @@ struct text_pass {
  * @end: page after the range
  * @due: when to work on it, in jiffies
  * @latest: when to begin at the latest, however often it is mapped until then
- * @tries: attempts so far that left blocks to do
+ * @tries: attempts so far that left blocks to do, TEXT_TRIES - 1 at most
+ * @resident: the most pages that one of them found in the page cache
  * @pass: the attempt, the worker's
  * @again: mapped again since the attempt began
  * @forget: to be dropped at once
@@ -109,6 +112,7 @@ struct text_slot {
 	pgoff_t start, end;
 	unsigned long due, latest;
 	unsigned int tries;
+	unsigned long resident;
 	struct text_pass pass;
 	bool again;
 	bool forget;
@@ -396,6 +400,7 @@ static bool text_requeue(struct text_slot *slot)
 	const struct text_pass *pass = &slot->pass;
 	unsigned int delay_ms = READ_ONCE(text_delay_ms);
 	unsigned long delay = msecs_to_jiffies(max(delay_ms, TEXT_MIN_RETRY_MS));
+	bool grown;
 
 	lockdep_assert_held(&text_lock);
 	slot->due = jiffies;
@@ -405,13 +410,20 @@ static bool text_requeue(struct text_slot *slot)
 		return true;
 	if (slot->again) {
 		slot->tries = 0;
+		slot->resident = 0;
 		slot->due += delay;
 		return true;
 	}
 	if (!text_worth_retry(pass))
 		return false;
 	slot->due += delay << slot->tries;
-	return ++slot->tries < TEXT_TRIES;
+	grown = pass->resident > slot->resident;
+	slot->resident = max(slot->resident, pass->resident);
+	/* In the end, only for a program that is still being read. */
+	if (slot->tries == TEXT_TRIES - 1)
+		return grown;
+	slot->tries++;
+	return true;
 }
 
 /* Drop the inode of a slot that the caller has made TEXT_ENDING. */
@@ -591,13 +603,16 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 	pgoff_t first = start;
 	int error;
 
-	if (text_block_huge(mapping, start))
+	if (text_block_huge(mapping, start)) {
+		pass->resident += HPAGE_PMD_NR;
 		return;
+	}
 	if (end > i_size_read(inode)) {
 		text_leave(pass, inode, start, TEXT_FALLBACK_TRUNCATED);
 		return;
 	}
 	resident = text_resident(mapping, start, &first);
+	pass->resident += resident;
 	if (resident < (may_read ? READ_ONCE(text_min_resident) : HPAGE_PMD_NR)) {
 		text_leave(pass, inode, start, TEXT_FALLBACK_COLD);
 		return;

@@ -414,6 +414,29 @@ TEST_F_TIMEOUT(text, cold_blocks_stay_small, 600)
 	close(fd);
 }
 
+TEST_F_TIMEOUT(text, slow_start_is_waited_for, 600)
+{
+	long collapsed = stat_of("collapsed_blocks");
+	int fd = open(PROGRAM, O_RDONLY);
+	unsigned char *map;
+	size_t at;
+
+	ASSERT_EQ(0, fsync(fd));
+	ASSERT_EQ(0, posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+	close(fd);
+	/* Attempts end 0.64 s after the mapping where no more is read meanwhile. */
+	ASSERT_EQ(0, set("delay_ms", "20"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	for (at = 0; at < FILE_SIZE; at += 64 * PAGE) {
+		(void)*(volatile unsigned char *)(map + at);
+		usleep(100000);
+	}
+	read_pages(map, FILE_SIZE);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 4));
+	munmap(map, FILE_SIZE);
+}
+
 TEST_F_TIMEOUT(text, share_of_memory_is_limited, 600)
 {
 	long share = stat_of("fallback_share"), collapsed = stat_of("collapsed_blocks");
