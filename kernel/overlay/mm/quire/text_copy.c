@@ -35,6 +35,8 @@
  * collapse_file() knows.
  */
 #include <linux/bitmap.h>
+#include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/highmem.h>
 #include <linux/magic.h>
@@ -42,6 +44,7 @@
 #include <linux/pagemap.h>
 #include <linux/quire_text.h>
 
+#include "quire.h"
 #include "text.h"
 
 static struct {
@@ -49,6 +52,21 @@ static struct {
 	bool stale;
 	DECLARE_BITMAP(done, HPAGE_PMD_NR);
 } text_copy;
+
+/* debugfs text_hold: a test writes 1, reads 2 when a block has been copied, writes 0. */
+static u32 text_hold;
+
+/* Wait for a test that wants to do something meanwhile, ten seconds at most. */
+static void text_wait_for_test(void)
+{
+	int i;
+
+	if (!IS_ENABLED(CONFIG_QUIRE_DEBUG) || READ_ONCE(text_hold) != 1)
+		return;
+	WRITE_ONCE(text_hold, 2);
+	for (i = 0; i < 1000 && READ_ONCE(text_hold) == 2; i++)
+		msleep(10);
+}
 
 static bool text_known(const struct inode *inode)
 {
@@ -128,6 +146,7 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 	}
 	if (all)
 		text_count(TEXT_COPIED_AHEAD, 1);
+	text_wait_for_test();
 }
 
 /**
@@ -156,3 +175,11 @@ void __quire_text_writer(const struct inode *inode)
 	WRITE_ONCE(text_copy.stale, true);
 	text_count(TEXT_COPIES_VOID, 1);
 }
+
+static int __init text_copy_init(void)
+{
+	if (IS_ENABLED(CONFIG_QUIRE_DEBUG))
+		debugfs_create_u32("text_hold", 0600, quire_debugfs(), &text_hold);
+	return 0;
+}
+late_initcall(text_copy_init);
