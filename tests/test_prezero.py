@@ -27,7 +27,9 @@ def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
     zone on the debug kernel.
     """
     areas = "" if kernel == "debug" else " movablecore=1G cma=64M"
-    selftest("prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
+    report = selftest("prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
+    absent = {"page_reporting"} | ({"memory_hotplug", "contiguous_area"} if kernel == "debug" else set())
+    assert {name.split()[0].split(".")[-1] for name in report.skipped} == absent, report.skipped
 
 
 def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:
@@ -41,8 +43,9 @@ def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:
 
 def test_page_reporting(selftest: Callable[..., ktap.Report]) -> None:
     """What is reported to the hypervisor as free is not taken for zero afterwards."""
-    selftest("prezero_basic", "-t", "page_reporting", append="quire=prezero", timeout=1200,
-             qemu="-device virtio-balloon-pci,free-page-reporting=on")
+    report = selftest("prezero_basic", "-t", "page_reporting", append="quire=prezero", timeout=1200,
+                      qemu="-device virtio-balloon-pci,free-page-reporting=on")
+    assert report.passed
 
 
 @pytest.mark.parametrize("boots", [("test_resume",), ("shutdown", "shutdown")])
@@ -69,8 +72,9 @@ def test_arithmetic(selftest_programs: Path) -> None:
 @pytest.mark.parametrize("fill, arguments", [(1, ()), (0, ("-t", "zeroes"))])
 def test_engine(selftest: Callable[..., ktap.Report], fill: int, arguments: tuple[str, ...]) -> None:
     """A DMA engine fills, fails, lies and hangs; one copies. An idle guest's clock jumps to the next event."""
-    selftest("prezero_engine", *arguments, append=f"quire=prezero edu_dma.dma_bits=40 edu_dma.fill={fill}",
-             qemu=f"-device edu,dma_mask={(1 << 40) - 1}", memory="1G", icount=True, timeout=1200)
+    report = selftest("prezero_engine", *arguments, append=f"quire=prezero edu_dma.dma_bits=40 edu_dma.fill={fill}",
+                      qemu=f"-device edu,dma_mask={(1 << 40) - 1}", memory="1G", icount=True, timeout=1200)
+    assert report.passed
 
 
 def test_engine_refused(selftest: Callable[..., ktap.Report]) -> None:
@@ -95,6 +99,17 @@ def test_two_nodes(guest: Callable[..., boot.Result]) -> None:
     assert result.output == "kscrubd/0 off\n"
 
 
+@pytest.mark.debug
+@pytest.mark.debug_only
+@pytest.mark.parametrize("option", ["page_poison=1", "debug_pagealloc=on"])
+def test_refused_by_debug_options(guest: Callable[..., boot.Result], option: str) -> None:
+    """Free memory that is filled with a pattern, or not mapped, is not to be zeroed."""
+    result = guest(f"cat {FOLDER}/state; echo 1 > {FOLDER}/enabled; cat {FOLDER}/state",
+                   kernel="debug", append=f"quire=prezero {option}")
+    lines = result.output.splitlines()
+    assert lines[0] == lines[-1] == "off" and "not supported" in lines[1], result.output
+
+
 def test_refused_where_free_memory_is_not_plain(guest: Callable[..., boot.Result]) -> None:
     """Off, there is no daemon and nothing is counted; with init_on_free=1 it cannot be switched on."""
     result = guest(f"cat /proc/[0-9]*/comm 2>/dev/null | grep -c ^kscrubd; cat {FOLDER}/state; "
@@ -112,6 +127,8 @@ def test_verify_long(guest: Callable[..., boot.Result], minutes: int) -> None:
     result = guest([str(WORKLOADS / "verify.sh"), str(minutes * 60)], append="quire=prezero", memory="1G",
                    timeout=minutes * 60 + 1800)
     assert result.status == 0, result.output
+    counts = dict(re.findall(r"^(hit_\w+|pswpout) (\d+)$", result.output, re.M))
+    assert len(counts) == 4 and all(map(int, counts.values())), result.output
 
 
 @pytest.mark.soak

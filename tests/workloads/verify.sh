@@ -27,7 +27,8 @@ stressors=$(stress-ng --class vm? 2>&1 | sed 's/.*stressors: //' | wc -w)
 stress-ng --temp-path /dev/shm --verify --oom-avoid --class vm --sequential 1 --exclude $out \
 	--timeout $((third / stressors + 1)) --vm-bytes 96M --mmap-bytes 96M --mremap-bytes 8M 2>&1 | tee class.log
 grep -q ' fail: ' class.log && status=1
-for name in hit_order0 hit_large hit_huge miss_order0 scrubbed_pages wasted_pages lost_pages; do
+grep -q 'run completed' class.log || status=1
+for name in hit_order0 hit_large hit_huge miss_order0 scrubbed_pages wasted_pages lost_taken; do
 	echo "$name $(cat $feature/stats/$name)"
 done
 grep -E '^pswp' /proc/vmstat

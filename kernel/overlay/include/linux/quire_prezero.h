@@ -54,18 +54,24 @@ DECLARE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 /* What may be set on a page that comes from a free list. */
 #define QUIRE_PREZERO_FLAG	(1UL << PG_zeroed)
 
+/* From this order on kscrubd waits for a block; NR_PAGE_ORDERS while it does not. */
+extern unsigned int quire_prezero_lacks;
+
 void __quire_prezero_unmark(struct page *page, unsigned int order);
-bool __quire_prezero_take_pcp(struct page *page, unsigned int order);
-void __quire_prezero_freed(struct page *page, unsigned int order, int mt);
+void __quire_prezero_take_pcp(struct page *page, unsigned int order);
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
+			   unsigned int marked);
 void __quire_prezero_split(struct page *page, unsigned int low,
 			   unsigned int high, int mt);
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
+void __quire_prezero_missed(struct page *page, unsigned int order);
 bool __quire_prezero_has_huge(struct zone *zone);
 bool __quire_prezero_has(struct zone *zone);
 bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
 bool __quire_prezero_spares(struct zone *zone);
 bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
+bool quire_prezero_trusted(void);
 
 static inline bool quire_prezero_marks(void)
 {
@@ -92,15 +98,15 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
  * @page: its head
  * @order: its order
  * @mt: its list
- * @zeroed: are it and all buddies that it merged with known to be zero
+ * @marked: so many of its pages are known to be zero
  *
- * Under zone->lock.
+ * Under zone->lock. Marks it if all are.
  */
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
-				       int mt, bool zeroed)
+				       int mt, unsigned int marked)
 {
-	if (quire_prezero_marks() && zeroed)
-		__quire_prezero_freed(page, order, mt);
+	if (quire_prezero_marks() && (marked || order >= READ_ONCE(quire_prezero_lacks)))
+		__quire_prezero_freed(page, order, mt, marked);
 }
 
 /**
@@ -130,7 +136,10 @@ static inline void quire_prezero_split(struct page *page, unsigned int low,
  */
 static inline bool quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
-	return quire_prezero_marks() && __quire_prezero_take_pcp(page, order);
+	if (!quire_prezero_marks() || !PageZeroed(page))
+		return false;
+	__quire_prezero_take_pcp(page, order);
+	return true;
 }
 
 /**
@@ -272,15 +281,21 @@ static inline bool quire_prezero_isolates(struct zone *zone)
  */
 static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
-	return quire_prezero_marks() && __quire_prezero_take(page, order, init);
+	if (!quire_prezero_marks())
+		return false;
+	if (PageZeroed(page))
+		return __quire_prezero_take(page, order, init);
+	if (init)
+		__quire_prezero_missed(page, order);
+	return false;
 }
 
 /**
  * quire_prezero_gfp - what a request that needs a zeroed folio adds to gfp
  * @order: of the folio; of a huge page where it may be one
  *
- * __GFP_ZERO while the node has such blocks, or with init_on_alloc, where all that
- * is allocated is cleared; else 0: nobody is to pay for a clear before it is sure
+ * __GFP_ZERO while the zone that is going to serve it has such blocks, or with
+ * init_on_alloc, where all that is allocated is cleared; else 0: nobody is to pay for a clear before it is sure
  * that the folio will be used. Ask once and keep the answer: it may be another a
  * moment later, and quire_prezero_cleared() tells from the flags whether to clear
  * the folio.
@@ -337,7 +352,8 @@ static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
  */
 static inline bool quire_prezero_hugetlb_take(struct folio *folio)
 {
-	return test_and_clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private);
+	return test_and_clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private) &&
+	       quire_prezero_trusted();
 }
 
 /**
@@ -361,7 +377,7 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 }
 
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
-				       int mt, bool zeroed)
+				       int mt, unsigned int marked)
 {
 }
 

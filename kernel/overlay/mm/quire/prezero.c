@@ -9,7 +9,8 @@
  *
  * Locking: a mark on a buddy list and struct prezero_zone are under zone->lock,
  * a mark on a pcp list is under the pcp lock. PG_zeroed is set and cleared with
- * non-atomic operations, as PG_reported is.
+ * non-atomic operations, as PG_reported is. A drain holds cpus_read_lock() and, in
+ * it, zone_pcp_disable()'s mutex, as CPU hotplug does.
  *
  * Lifetime: prezero_zones is made at boot and stays. quire_prezero_marks_key is
  * enabled by the first start and disabled by a drain, after every list has been
@@ -20,12 +21,14 @@
  * mark. Else an allocation that splits a marked block could put marked halves
  * on lists that have been stripped already.
  *
- * Accounting: a page whose mark is removed is lost, until it is marked again or
- * handed out. So lost_pages needs no hook where marks get lost: what compaction,
- * isolation, memory failure, hotplug and merging take is found by subtraction.
+ * Accounting: a page whose mark is removed counts in lost_taken, until it is marked
+ * again, handed out, or known to be lost otherwise. So nothing is hooked in what
+ * takes marked blocks: compaction, isolation, memory failure, hotplug and page
+ * reporting are what is left.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
+#include <linux/cpu.h>
 #include <linux/hugetlb.h>
 #include <linux/kasan.h>
 #include <linux/quire_prezero.h>
@@ -38,8 +41,8 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/quire_prezero.h>
 
-/* Blocks that are stripped in one hold of zone->lock, and tries before the last. */
-#define STRIP_BATCH	1024
+/* Blocks that are looked at in one hold of zone->lock, and tries before the last. */
+#define STRIP_BATCH	1024UL
 #define STRIP_TRIES	3
 
 DEFINE_STATIC_KEY_FALSE(quire_prezero_key);
@@ -47,7 +50,10 @@ DEFINE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 
 DEFINE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
 
-unsigned int prezero_verify __read_mostly;
+/* Every page that is handed out as zero is looked at on a kernel that is to find errors. */
+unsigned int prezero_verify __read_mostly = IS_ENABLED(CONFIG_DEBUG_VM);
+
+unsigned int quire_prezero_lacks __read_mostly = NR_PAGE_ORDERS;
 
 static struct prezero_zone *prezero_zones __ro_after_init;
 
@@ -71,6 +77,20 @@ static void account(struct page *page, unsigned int order, int sign)
 	z->pages += sign * (1L << order);
 	z->blocks[order] += sign;
 	prezero_count(PREZERO_ZEROED_PAGES, sign * (1L << order));
+	if (unlikely(z->sated) && sign < 0)
+		prezero_scrub_taken(zone);
+}
+
+/* Pages that count as taken were not: they are marked or in use, or lost as @why says. */
+static void not_taken(unsigned long pages)
+{
+	prezero_count(PREZERO_LOST_TAKEN, -pages);
+}
+
+static void lost(enum prezero_counter why, unsigned long pages)
+{
+	not_taken(pages);
+	prezero_count(why, pages);
 }
 
 /* Returns false, and does nothing, in a closed zone. */
@@ -90,22 +110,26 @@ void __quire_prezero_unmark(struct page *page, unsigned int order)
 {
 	__ClearPageZeroed(page);
 	account(page, order, -1);
-	prezero_count(PREZERO_LOST_PAGES, 1L << order);
+	prezero_count(PREZERO_LOST_TAKEN, 1L << order);
 }
 
-bool __quire_prezero_take_pcp(struct page *page, unsigned int order)
+void __quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
-	if (!PageZeroed(page))
-		return false;
 	__ClearPageZeroed(page);
-	prezero_count(PREZERO_LOST_PAGES, 1L << order);
-	return true;
+	prezero_count(PREZERO_LOST_TAKEN, 1L << order);
 }
 
-void __quire_prezero_freed(struct page *page, unsigned int order, int mt)
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt, unsigned int marked)
 {
-	if (mark(page, order, mt))
-		prezero_count(PREZERO_LOST_PAGES, -(1L << order));
+	if (marked != 1U << order) {
+		lost(PREZERO_LOST_MERGED, marked);
+		if (order >= READ_ONCE(quire_prezero_lacks))
+			prezero_scrub_wake();
+	} else if (mark(page, order, mt)) {
+		not_taken(marked);
+	} else {
+		lost(PREZERO_LOST_DRAINED, marked);
+	}
 }
 
 void __quire_prezero_split(struct page *page, unsigned int low,
@@ -114,18 +138,20 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 	unsigned int order;
 
 	/* A mark on the allocated part could get on a pcp list. */
-	if (prezero_zone(page_zone(page))->closed)
+	if (prezero_zone(page_zone(page))->closed) {
+		lost(PREZERO_LOST_DRAINED, 1UL << high);
 		return;
+	}
 	for (order = low; order < high; order++) {
 		struct page *rest = page + (1UL << order);
 
 		if (WARN_ON_ONCE(!PageBuddy(rest)))
 			continue;
 		mark(rest, order, mt);
-		prezero_count(PREZERO_LOST_PAGES, -(1L << order));
+		not_taken(1UL << order);
 	}
 	__SetPageZeroed(page);
-	prezero_count(PREZERO_LOST_PAGES, -(1L << low));
+	not_taken(1UL << low);
 }
 
 /**
@@ -194,35 +220,52 @@ static unsigned int class_of(unsigned int order)
 	return !order ? 0 : order < pageblock_order ? 1 : 2;
 }
 
+/* Would a request that may use zones up to @highest take from this one? Roughly. */
+static bool zone_is_used(struct zone *zone, enum zone_type highest)
+{
+	return zone_page_state(zone, NR_FREE_PAGES) >
+	       low_wmark_pages(zone) + zone->lowmem_reserve[highest];
+}
+
 gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 {
+	enum zone_type highest = gfp_zone(GFP_HIGHUSER_MOVABLE);
 	int i;
 
 	/* init_on_alloc: it is cleared by the allocator in any case, so by nobody else. */
 	if (want_init_on_alloc(0))
 		return __GFP_ZERO;
-	for (i = 0; i < MAX_NR_ZONES; i++) {
+	/* The pool of a lower zone is not for those whom a higher one serves. */
+	for (i = highest; i >= 0; i--) {
 		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
 
+		if (!managed_zone(zone) || !zone_is_used(zone, highest))
+			continue;
 		if (order < pageblock_order ? READ_ONCE(prezero_zone(zone)->pages) :
 					      __quire_prezero_has_huge(zone))
 			return __GFP_ZERO;
+		break;
 	}
 	prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
 	return 0;
 }
 
+/* After an inconsistency no mark is believed; enabled=2 removes them. */
+bool quire_prezero_trusted(void)
+{
+	return !READ_ONCE(prezero_feature.broken);
+}
+
+void __quire_prezero_missed(struct page *page, unsigned int order)
+{
+	prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+	trace_prezero_miss(page, order);
+}
+
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
-	if (!PageZeroed(page)) {
-		if (init) {
-			prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
-			trace_prezero_miss(page, order);
-		}
-		return false;
-	}
 	__ClearPageZeroed(page);
-	if (!init) {
+	if (!init || !quire_prezero_trusted()) {
 		prezero_count(PREZERO_WASTED_PAGES, 1L << order);
 		trace_prezero_wasted(page, order);
 		return false;
@@ -238,45 +281,60 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 	return true;
 }
 
-/* Under zone->lock. Returns how many blocks it stripped, @limit at most. */
-static unsigned int strip_list(struct zone *zone, unsigned int order, int mt, unsigned int limit)
+static void strip_block(struct page *page, unsigned int order)
 {
-	struct prezero_zone *z = prezero_zone(zone);
-	unsigned int stripped = 0;
-	struct page *page;
+	if (!PageZeroed(page))
+		return;
+	__quire_prezero_unmark(page, order);
+	lost(PREZERO_LOST_DRAINED, 1UL << order);
+}
 
-	list_for_each_entry_reverse(page, &zone->free_area[order].free_list[mt], buddy_list) {
-		if (stripped == limit || !z->blocks[order])
-			break;
-		if (!PageZeroed(page))
-			continue;
-		__quire_prezero_unmark(page, order);
-		stripped++;
+/*
+ * Under zone->lock. Blocks that were looked at go to the other end of the list.
+ * Returns how many, @limit at most; 0 if no block of this order is marked.
+ */
+static unsigned long strip_some(struct zone *zone, unsigned int order, int mt, unsigned long limit)
+{
+	struct list_head *list = &zone->free_area[order].free_list[mt];
+	unsigned long looked = 0;
+
+	while (looked < limit && prezero_zone(zone)->blocks[order] && !list_empty(list)) {
+		struct page *page = list_last_entry(list, struct page, buddy_list);
+
+		strip_block(page, order);
+		list_move(&page->buddy_list, list);
+		looked++;
 	}
-	return stripped;
+	return looked;
 }
 
 static void strip_lists(struct zone *zone)
 {
-	unsigned int order, mt, stripped;
+	unsigned long left, looked;
+	unsigned int order, mt;
 
-	for_each_migratetype_order(order, mt)
+	for_each_migratetype_order(order, mt) {
+		left = READ_ONCE(zone->free_area[order].nr_free);
 		do {
 			spin_lock_irq(&zone->lock);
-			stripped = strip_list(zone, order, mt, STRIP_BATCH);
+			looked = strip_some(zone, order, mt, min(left, STRIP_BATCH));
 			spin_unlock_irq(&zone->lock);
+			left -= looked;
 			cond_resched_tasks_rcu_qs();
-		} while (stripped == STRIP_BATCH);
+		} while (looked);
+	}
 }
 
 /* Long with interrupts off, but nothing can move. */
 static void strip_lists_at_once(struct zone *zone)
 {
 	unsigned int order, mt;
+	struct page *page;
 
 	spin_lock_irq(&zone->lock);
 	for_each_migratetype_order(order, mt)
-		strip_list(zone, order, mt, UINT_MAX);
+		list_for_each_entry(page, &zone->free_area[order].free_list[mt], buddy_list)
+			strip_block(page, order);
 	spin_unlock_irq(&zone->lock);
 }
 
@@ -330,6 +388,8 @@ int prezero_strip(void)
 
 	if (!static_key_enabled(&quire_prezero_marks_key))
 		return 0;
+	/* A CPU that is going offline has lists that nobody else drains. */
+	cpus_read_lock();
 	for_each_populated_zone(zone) {
 		left = strip_zone(zone);
 		if (!left)
@@ -338,6 +398,7 @@ int prezero_strip(void)
 			   left, zone->name);
 		ret = -EBUSY;
 	}
+	cpus_read_unlock();
 	return ret;
 }
 
@@ -374,13 +435,27 @@ static const char *unsupported(void)
 static int prezero_start(void)
 {
 	const char *why = unsupported();
+	int ret;
 
 	if (why) {
 		pr_info("stays off: %s\n", why);
 		return -EOPNOTSUPP;
 	}
 	static_branch_enable(&quire_prezero_marks_key);
-	return prezero_scrub_start();
+	ret = prezero_scrub_start();
+	if (ret)
+		prezero_drain();
+	return ret;
+}
+
+/* kscrubd may have blocks of another size to look for. */
+static ssize_t scrub_order_min_store(struct kobject *kobj, struct kobj_attribute *attr,
+				     const char *buf, size_t len)
+{
+	ssize_t ret = quire_uint_store(kobj, attr, buf, len);
+
+	prezero_scrub_wake();
+	return ret;
 }
 
 static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr,
@@ -428,11 +503,15 @@ static ssize_t engine_store(struct kobject *kobj, struct kobj_attribute *attr,
 QUIRE_ATTR_WO(scrub_now);
 QUIRE_ATTR_RO(zeroed_blocks);
 QUIRE_ATTR_RW(engine);
-QUIRE_UINT_KNOB(scrub_order_min, scrub_order_min, 0, MAX_PAGE_ORDER);
+static struct quire_uint_attr scrub_order_min_knob = {
+	.attr = __ATTR(scrub_order_min, 0644, quire_uint_show, scrub_order_min_store),
+	.value = &scrub_order_min, .min = 0, .max = MAX_PAGE_ORDER,
+};
 QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
 QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
 QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
-QUIRE_UINT_KNOB(engine_timeout_milliseconds, prezero_engine_timeout_ms, 1, 600000);
+/* Less than a task may sleep without being reported as hung. */
+QUIRE_UINT_KNOB(engine_timeout_milliseconds, prezero_engine_timeout_ms, 1, 60000);
 QUIRE_UINT_KNOB(trust_engine_stop, prezero_trust_stop, 0, 1);
 
 static const struct attribute * const prezero_knobs[] = {
@@ -458,7 +537,9 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_MISS_LARGE] = "miss_large",
 	[PREZERO_MISS_HUGE] = "miss_huge",
 	[PREZERO_WASTED_PAGES] = "wasted_pages",
-	[PREZERO_LOST_PAGES] = "lost_pages",
+	[PREZERO_LOST_MERGED] = "lost_merged",
+	[PREZERO_LOST_DRAINED] = "lost_drained",
+	[PREZERO_LOST_TAKEN] = "lost_taken",
 	[PREZERO_SKIPPED_BUSY] = "skipped_busy",
 	[PREZERO_SKIPPED_LOW] = "skipped_low_memory",
 	[PREZERO_ENGINE_PAGES] = "engine_pages",

@@ -24,7 +24,9 @@ enum prezero_counter {
 	PREZERO_MISS_LARGE,
 	PREZERO_MISS_HUGE,
 	PREZERO_WASTED_PAGES,
-	PREZERO_LOST_PAGES,
+	PREZERO_LOST_MERGED,
+	PREZERO_LOST_DRAINED,
+	PREZERO_LOST_TAKEN,
 	PREZERO_SKIPPED_BUSY,
 	PREZERO_SKIPPED_LOW,
 	PREZERO_ENGINE_PAGES,
@@ -47,6 +49,7 @@ static inline void prezero_count(enum prezero_counter counter, long delta)
  * @blocks: marked blocks by order
  * @closed: by how many the zone is being stripped; nothing gets a mark then
  * @isolates: the holder of zone->lock isolates blocks that come back as they are
+ * @sated: kscrubd is to be woken when the zone falls below its share
  *
  * Under zone->lock; read without it where a stale value only costs time.
  */
@@ -55,6 +58,7 @@ struct prezero_zone {
 	unsigned long blocks[NR_PAGE_ORDERS];
 	unsigned int closed;
 	bool isolates;
+	bool sated;
 };
 
 extern struct quire_feature prezero_feature;
@@ -73,6 +77,8 @@ extern unsigned int scrub_sleep_ms;
 
 int prezero_scrub_start(void);
 void prezero_scrub_stop(void);
+void prezero_scrub_wake(void);
+void prezero_scrub_taken(struct zone *zone);
 int prezero_scrub_now(void);
 void prezero_scrub_halt(void);
 void prezero_scrub_go_on(void);

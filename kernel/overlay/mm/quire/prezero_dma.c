@@ -9,8 +9,8 @@
  *
  * Lifetime: the channel is ours from start to stop. One that hangs is kept for
  * ever, with its mappings and the block of zeroes, for it may use them at any
- * time. dmaengine_terminate_sync() is called, for what it is worth: providers
- * are known that return 0 from it and go on.
+ * time. It is asked to stop, for what that is worth: providers are known that say
+ * yes and go on. Only one that is trusted is waited for, which may take for ever.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
@@ -86,13 +86,14 @@ static bool submit(dma_addr_t addr, size_t len)
 
 static int hang(void)
 {
+	bool trust = READ_ONCE(prezero_trust_stop);
 	int ret;
 
 	dma.hung = true;
-	ret = dmaengine_terminate_sync(dma.chan);
+	ret = trust ? dmaengine_terminate_sync(dma.chan) : dmaengine_terminate_async(dma.chan);
 	pr_warn("DMA channel %s hangs; asked to stop, it says %d\n",
 		dma_chan_name(dma.chan), ret);
-	return !ret && READ_ONCE(prezero_trust_stop) ? -ETIMEDOUT : -EINPROGRESS;
+	return !ret && trust ? -ETIMEDOUT : -EINPROGRESS;
 }
 
 /* Zeroes as much as the channel takes at once; returns how much, or -errno. */

@@ -37,7 +37,7 @@
 
 unsigned int prezero_engine_timeout_ms = 2000;
 
-/* Does an engine's word count that it has stopped after it hung? */
+/* Does an engine's word count that it has stopped after it hung, or that it is done? */
 unsigned int prezero_trust_stop;
 
 static DEFINE_MUTEX(engine_mutex);
@@ -187,7 +187,8 @@ bool prezero_zero(struct page *page, unsigned int order)
 		return false;
 	}
 	failed(e, ret);
-	if (ret == -EINPROGRESS) {
+	/* What claimed to be done and was not may be done later. */
+	if (ret == -EINPROGRESS || (ret == -EBADMSG && !READ_ONCE(prezero_trust_stop))) {
 		quarantine(page, order);
 		return true;
 	}

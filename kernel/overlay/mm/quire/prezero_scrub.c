@@ -16,6 +16,14 @@
  * without the free pages that are reserved for CMA. What is not zeroed yet goes
  * back when the zone falls below it, or when somebody waits for scrub_gate.
  *
+ * Sleep: kscrubd looks up each sleep_milliseconds while a zone has less than its
+ * share and memory or time is short. When all zones have their share, or no block
+ * to zero, it sleeps until it is woken: by who takes from a zone's share
+ * (prezero_zone.sated) or makes a large block free (quire_prezero_lacks), by memory
+ * that goes online, or by a knob. The first two are set under the zone->lock that
+ * decided it, and are looked at under it. The wake is an irq_work, since zone->lock
+ * must not be held around the scheduler's locks.
+ *
  * Progress: a pass over a zone ends after as many pages as the zone has, however
  * fast others use the pool up, so that other zones have their turn.
  *
@@ -27,8 +35,10 @@
 
 #include <linux/cpumask.h>
 #include <linux/freezer.h>
+#include <linux/irq_work.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
+#include <linux/memory.h>
 #include <linux/quire_prezero.h>
 #include <linux/rwsem.h>
 #include <linux/sched/isolation.h>
@@ -50,7 +60,10 @@
 
 enum scrub_fate { SCRUB_ZEROED, SCRUB_LEFT, SCRUB_LOST };
 
-/* @skipped: pages that were looked at in vain, on lists that were left half-way. */
+/*
+ * @skipped: pages that were looked at in vain, on lists that were left half-way.
+ * @lacks: no block to zero was found, and who makes one wakes kscrubd.
+ */
 struct scrub_batch {
 	struct page *page[BATCH_BLOCKS];
 	u8 order[BATCH_BLOCKS];
@@ -58,6 +71,7 @@ struct scrub_batch {
 	unsigned int blocks;
 	unsigned long pages;
 	unsigned long skipped;
+	bool lacks;
 };
 
 unsigned int scrub_order_min = 9;
@@ -77,6 +91,7 @@ static atomic_t scrub_waiters;
 /* By node; changed by start and stop only, which are serialised. */
 static struct task_struct **kscrubd __ro_after_init;
 static DECLARE_WAIT_QUEUE_HEAD(kscrubd_wait);
+static atomic_t kscrubd_wakes;
 
 /* Movable memory first: it is what faults want, and it stays in one piece. */
 static const u8 scrub_types[] = { MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_UNMOVABLE };
@@ -96,7 +111,7 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 		if (++scanned > SCAN_LIMIT) {
 			/* Moves the list's head alone; the next batch looks from here on. */
 			list_rotate_to_front(&page->buddy_list, list);
-			batch->skipped += SCAN_LIMIT;
+			batch->skipped += (unsigned long)SCAN_LIMIT << order;
 			return true;
 		}
 		if (PageZeroed(page) || PageReported(page))
@@ -129,6 +144,9 @@ static void isolate_batch(struct zone *zone, struct scrub_batch *batch)
 		for (order = MAX_PAGE_ORDER; order >= order_min; order--)
 			if (!isolate_from(zone, order, scrub_types[i], batch))
 				goto isolated;
+	batch->lacks = !batch->blocks;
+	if (batch->lacks)
+		WRITE_ONCE(quire_prezero_lacks, order_min);
 isolated:
 	z->isolates = false;
 unlock:
@@ -211,24 +229,24 @@ static enum scrub_fate scrub_block(struct zone *zone, struct page *page, unsigne
 }
 
 /* Returns how many pages were looked after; 0 if there is nothing to do. */
-static unsigned long scrub_one_batch(struct zone *zone)
+static unsigned long scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
 {
-	struct scrub_batch batch;
 	unsigned int i;
 
-	batch.blocks = 0;
-	batch.pages = 0;
-	batch.skipped = 0;
+	batch->blocks = 0;
+	batch->pages = 0;
+	batch->skipped = 0;
+	batch->lacks = false;
 	down_read(&scrub_gate);
 	if (scrub_running && !scrub_suspended)
-		isolate_batch(zone, &batch);
-	if (batch.blocks) {
-		for (i = 0; i < batch.blocks; i++)
-			batch.fate[i] = scrub_block(zone, batch.page[i], batch.order[i]);
-		put_batch_back(zone, &batch);
+		isolate_batch(zone, batch);
+	if (batch->blocks) {
+		for (i = 0; i < batch->blocks; i++)
+			batch->fate[i] = scrub_block(zone, batch->page[i], batch->order[i]);
+		put_batch_back(zone, batch);
 	}
 	up_read(&scrub_gate);
-	return batch.pages + batch.skipped;
+	return batch->pages + batch->skipped;
 }
 
 static bool zone_active(struct zone *zone, bool active)
@@ -242,6 +260,51 @@ static bool zone_active(struct zone *zone, bool active)
 bool __quire_prezero_spares(struct zone *zone)
 {
 	return !zone_active(zone, false);
+}
+
+/* Has the zone its share? Then who takes from it wakes kscrubd. */
+static bool zone_sated(struct zone *zone)
+{
+	struct prezero_zone *z = prezero_zone(zone);
+	bool sated;
+
+	spin_lock_irq(&zone->lock);
+	sated = z->sated = !zone_active(zone, false);
+	spin_unlock_irq(&zone->lock);
+	return sated;
+}
+
+static void kscrubd_wake(struct irq_work *work)
+{
+	wake_up_all(&kscrubd_wait);
+}
+
+static DEFINE_IRQ_WORK(kscrubd_wake_work, kscrubd_wake);
+
+/**
+ * prezero_scrub_wake - kscrubd may have something to do
+ *
+ * Any context. Each kscrubd looks at its zones, once it has rested.
+ */
+void prezero_scrub_wake(void)
+{
+	WRITE_ONCE(quire_prezero_lacks, NR_PAGE_ORDERS);
+	/* A kscrubd that finds the count unchanged sets quire_prezero_lacks after this. */
+	smp_mb__before_atomic();
+	atomic_inc(&kscrubd_wakes);
+	irq_work_queue(&kscrubd_wake_work);
+}
+
+/**
+ * prezero_scrub_taken - zeroed memory was taken from a zone that had its share
+ * @zone: which; under its lock
+ */
+void prezero_scrub_taken(struct zone *zone)
+{
+	if (!zone_active(zone, false))
+		return;
+	prezero_zone(zone)->sated = false;
+	prezero_scrub_wake();
 }
 
 /* Are there more runnable tasks than scrub_load per CPU, this one counted? */
@@ -266,42 +329,68 @@ static bool scrub_pause(unsigned long pages, unsigned long began)
 	return kthread_should_stop();
 }
 
-/* Returns whether there is more to do when the machine has time again. */
-static bool scrub_zone(struct zone *zone, bool active)
+/*
+ * Returns whether there may be more to do soon; if not, somebody wakes kscrubd.
+ * @active: is it to reach scrub_stop.
+ */
+static bool scrub_zone(struct zone *zone, bool *active)
 {
 	unsigned long budget = zone_managed_pages(zone);
+	struct scrub_batch batch;
+	bool found = false;
 
-	for (active = zone_active(zone, active); active; active = zone_active(zone, true)) {
+	for (*active = zone_active(zone, *active); *active; *active = zone_active(zone, true)) {
 		unsigned long began = jiffies, pages;
 
 		if (machine_busy()) {
 			prezero_count(PREZERO_SKIPPED_BUSY, 1);
-			break;
+			return true;
 		}
-		pages = scrub_one_batch(zone);
-		if (!pages)
-			return false;
-		if (pages > budget || scrub_pause(pages, began))
-			break;
+		pages = scrub_one_batch(zone, &batch);
+		found |= !batch.lacks;
+		if (!pages) {
+			*active = false;
+			return !batch.lacks;
+		}
+		/* A whole pass in vain: all there is is zero, or given to a hypervisor. */
+		if (pages > budget)
+			return found;
+		if (scrub_pause(batch.pages, began))
+			return true;
 		budget -= pages;
 	}
-	return active;
+	return !zone_sated(zone);
+}
+
+/* Returns whether some zone may have more to do soon. */
+static bool scrub_node(pg_data_t *pgdat, bool *active)
+{
+	bool more = false;
+	int i;
+
+	/* Faults take from the highest zone first. */
+	for (i = MAX_NR_ZONES - 1; i >= 0 && !kthread_should_stop(); i--)
+		if (managed_zone(&pgdat->node_zones[i]))
+			more |= scrub_zone(&pgdat->node_zones[i], &active[i]);
+	return more;
 }
 
 static int kscrubd_main(void *data)
 {
-	pg_data_t *pgdat = data;
 	bool active[MAX_NR_ZONES] = {};
-	int i;
+	bool more = true;
+	int wakes = 0;
 
 	set_freezable();
 	while (!kthread_should_stop()) {
+		if (!more)
+			wait_event_freezable(kscrubd_wait, kthread_should_stop() ||
+					     atomic_read(&kscrubd_wakes) != wakes);
+		/* Many blocks may come, or go, at once. */
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(READ_ONCE(scrub_sleep_ms)));
-		/* Faults take from the highest zone first. */
-		for (i = MAX_NR_ZONES - 1; i >= 0 && !kthread_should_stop(); i--)
-			if (managed_zone(&pgdat->node_zones[i]))
-				active[i] = scrub_zone(&pgdat->node_zones[i], active[i]);
+		wakes = atomic_read(&kscrubd_wakes);
+		more = scrub_node(data, active);
 	}
 	return 0;
 }
@@ -420,9 +509,10 @@ int prezero_scrub_now(void)
 	drain_all_pages(NULL);
 	for_each_populated_zone(zone) {
 		unsigned long budget = zone_managed_pages(zone);
+		struct scrub_batch batch;
 
 		while (zone_active(zone, true)) {
-			unsigned long pages = scrub_one_batch(zone);
+			unsigned long pages = scrub_one_batch(zone, &batch);
 
 			if (!pages || pages > budget)
 				break;
@@ -462,13 +552,31 @@ static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, voi
 	return NOTIFY_DONE;
 }
 
+static int prezero_memory_notify(struct notifier_block *nb, unsigned long event, void *data)
+{
+	if (event == MEM_ONLINE)
+		prezero_scrub_wake();
+	return NOTIFY_OK;
+}
+
+/* A zone may have less than its share now, or time. */
+static int scrub_sysctl(const struct ctl_table *table, int write, void *buffer,
+			size_t *len, loff_t *pos)
+{
+	int ret = proc_douintvec_minmax(table, write, buffer, len, pos);
+
+	if (write)
+		prezero_scrub_wake();
+	return ret;
+}
+
 static struct ctl_table scrub_sysctls[] = {
 	{
 		.procname	= "scrub_start",
 		.data		= &scrub_start,
 		.maxlen		= sizeof(scrub_start),
 		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
+		.proc_handler	= scrub_sysctl,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= SYSCTL_ONE_THOUSAND,
 	},
@@ -477,7 +585,7 @@ static struct ctl_table scrub_sysctls[] = {
 		.data		= &scrub_stop,
 		.maxlen		= sizeof(scrub_stop),
 		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
+		.proc_handler	= scrub_sysctl,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= SYSCTL_ONE_THOUSAND,
 	},
@@ -486,7 +594,7 @@ static struct ctl_table scrub_sysctls[] = {
 		.data		= &scrub_load,
 		.maxlen		= sizeof(scrub_load),
 		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
+		.proc_handler	= scrub_sysctl,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= SYSCTL_ONE_THOUSAND,
 	},
@@ -505,5 +613,6 @@ int __init prezero_scrub_init(void)
 		return -ENOMEM;
 	}
 	pm_notifier(prezero_pm_notify, 0);
+	hotplug_memory_notifier(prezero_memory_notify, DEFAULT_CALLBACK_PRI);
 	return 0;
 }

@@ -10,7 +10,9 @@
 #include <dirent.h>
 #include <glob.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 
 #include "harness.h"
 #include "prezero.h"
@@ -48,7 +50,7 @@ TEST_F_TIMEOUT(prezero, wrong_values_change_nothing, 600)
 		{ FOLDER "sleep_milliseconds", "10", { "9", "60001", "0", "x" } },
 		{ FOLDER "verify", "1", { "2", "-1", "x", "1x" } },
 		{ FOLDER "engine", "cpu", { "none", "cpux", "0", "c" } },
-		{ FOLDER "engine_timeout_milliseconds", "2000", { "0", "600001", "-1", "x" } },
+		{ FOLDER "engine_timeout_milliseconds", "2000", { "0", "60001", "-1", "x" } },
 		{ FOLDER "trust_engine_stop", "0", { "2", "-1", "x", "1x" } },
 		{ FOLDER "enabled", "1", { "3", "-1", "x", "on" } },
 		{ SYSCTL "scrub_start", "0", { "1001", "-1", "x", "4294967296" } },
@@ -250,6 +252,158 @@ TEST_F_TIMEOUT(prezero, kscrubd_fills_the_pool, 600)
 		usleep(10000);
 	ASSERT_EQ(0, put(SYSCTL "scrub_start", "0"));
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));
+}
+
+/* Returns the number of a running kscrubd, or 0. */
+static int kscrubd_pid(void)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	char path[384];
+	int found = 0;
+
+	while (dir && !found && (entry = readdir(dir))) {
+		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
+		if (reads(path, "kscrubd/0"))
+			found = atoi(entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* How often a task has gone to sleep. */
+static unsigned long sleeps_of(int pid)
+{
+	unsigned long times = 0;
+	char path[64], line[256];
+	FILE *status;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	status = fopen(path, "r");
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "voluntary_ctxt_switches: %lu", &times) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return times;
+}
+
+/* While it has something to do it sleeps for 10 ms at a time. */
+static void until_it_sleeps_long(int pid)
+{
+	unsigned long before;
+
+	do {
+		before = sleeps_of(pid);
+		usleep(1000000);
+	} while (sleeps_of(pid) != before);
+}
+
+/* It sleeps when its zones have their share, and is woken when somebody has taken it. */
+TEST_F_TIMEOUT(prezero, kscrubd_sleeps_over_a_full_pool, 600)
+{
+	unsigned long scrubbed;
+	int pid = kscrubd_pid();
+
+	ASSERT_NE(0, pid);
+	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "20"));
+	until_it_sleeps_long(pid);
+	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
+	scrubbed = stat_of("scrubbed_pages");
+	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
+	while (stat_of("scrubbed_pages") == scrubbed)
+		usleep(10000);
+	EXPECT_EQ(pid, kscrubd_pid());
+}
+
+/* It sleeps when no block is left, and is woken when pages have merged to one. */
+TEST_F_TIMEOUT(prezero, kscrubd_waits_for_blocks_to_merge, 600)
+{
+	unsigned long scrubbed;
+	int pid = kscrubd_pid();
+	char *start;
+
+	ASSERT_NE(0, pid);
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
+	start = map(256 * MB, MADV_NOHUGEPAGE);
+	ASSERT_NE(NULL, start);
+	memset(start, 0xa5, 256 * MB);
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "1000"));
+	until_it_sleeps_long(pid);
+	scrubbed = stat_of("scrubbed_pages");
+	munmap(start, 256 * MB);
+	while (stat_of("scrubbed_pages") < scrubbed + HUGE / PAGE)
+		usleep(10000);
+}
+
+/* As many as there are CPUs, and more, that never sleep: kscrubd leaves the CPUs to them. */
+TEST_F_TIMEOUT(prezero, kscrubd_yields_to_load, 600)
+{
+	unsigned long busy = stat_of("skipped_busy");
+	long nr = 2 * sysconf(_SC_NPROCESSORS_ONLN);
+	pid_t group = 0, pid;
+
+	while (nr--) {
+		pid = fork();
+		if (!pid) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			for (;;)
+				;
+		}
+		ASSERT_GT(pid, 0);
+		ASSERT_EQ(0, setpgid(pid, group));
+		group = group ?: pid;
+	}
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "20"));
+	while (stat_of("skipped_busy") == busy)
+		usleep(10000);
+	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
+	kill(-group, SIGKILL);
+}
+
+/* What is lost is counted by how: merged with others here, or taken from all at once. */
+TEST_F_TIMEOUT(prezero, losses_have_reasons, 600)
+{
+	unsigned long merged, drained, taken;
+
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	merged = stat_of("lost_merged");
+	taken = stat_of("lost_taken");
+	do {
+		/* The last block is used in part, and what is left of it merges with that. */
+		ASSERT_TRUE(fresh_is_zero(16 * MB + 37 * PAGE, MADV_NOHUGEPAGE));
+		/* Gives the CPUs' own pages back. */
+		ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	} while (stat_of("lost_merged") == merged);
+	EXPECT_EQ(taken, stat_of("lost_taken"));
+	drained = stat_of("lost_drained");
+	ASSERT_EQ(0, put(FOLDER "enabled", "2"));
+	EXPECT_GT(stat_of("lost_drained"), drained);
+	EXPECT_EQ(taken, stat_of("lost_taken"));
+}
+
+/* Folios between a base page and a huge one. */
+TEST_F_TIMEOUT(prezero, large_folios_take_from_the_pool, 600)
+{
+	static const char how[] = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
+	const size_t size = 32 * MB;
+	unsigned long hits;
+	char *start;
+
+	ASSERT_EQ(0, put(how, "always"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "300"));
+	ASSERT_TRUE(fresh_is_zero(size, MADV_NORMAL));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	hits = stat_of("hit_large");
+	start = map(size, MADV_NORMAL);
+	ASSERT_NE(NULL, start);
+	EXPECT_TRUE(all_zero(start, size));
+	EXPECT_GT(stat_of("hit_large"), hits);
+	munmap(start, size);
+	ASSERT_EQ(0, put(how, "never"));
 }
 
 /* Compaction moves pages into free memory, and blocks about on the lists. */
@@ -495,10 +649,10 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	pfn = find_marked(0, ~0UL);
 	ASSERT_NE(0UL, pfn);
-	lost = stat_of("lost_pages");
+	lost = stat_of("lost_taken");
 	snprintf(number, sizeof(number), "%lu", pfn);
 	ASSERT_EQ(0, put(inject, number));
-	EXPECT_GT(stat_of("lost_pages"), lost);
+	EXPECT_GT(stat_of("lost_taken"), lost);
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 	EXPECT_EQ(0, put("/sys/kernel/debug/hwpoison/unpoison-pfn", number));
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
@@ -592,10 +746,10 @@ TEST_F_TIMEOUT(prezero, page_reporting, 600)
 	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "300"));
 	do {
 		ASSERT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
-		lost = stat_of("lost_pages");
+		lost = stat_of("lost_taken");
 		ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	} while (stat_of("zeroed_pages") < 64 * MB / PAGE);
-	while (stat_of("lost_pages") < lost + 32 * MB / PAGE)
+	while (stat_of("lost_taken") < lost + 32 * MB / PAGE)
 		usleep(100000);
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 	EXPECT_TRUE(fresh_is_zero(512 * MB, MADV_HUGEPAGE));
