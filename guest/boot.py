@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guest import paths, splat
+from guest import build, paths, splat
 
 SPLAT = 70      # exit status: the kernel complained
 HUNG = 71       # exit status: the command, or the guest, did not end in time
@@ -75,7 +75,8 @@ for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
 	# Objects younger than five seconds are not reported; what one scan suspects a second one may clear.
 	sleep 6
-	echo scan >/sys/kernel/debug/kmemleak
+	# It switches itself off, for good, when it has no memory.
+	echo scan >/sys/kernel/debug/kmemleak || echo "leak kmemleak is off, leaks would not be seen" >&3
 	if [ -s /sys/kernel/debug/kmemleak ] || [ -n "$(head -c1 /sys/kernel/debug/kmemleak | tr -d '\0')" ]; then
 		echo scan >/sys/kernel/debug/kmemleak
 		head -n 60 /sys/kernel/debug/kmemleak | sed 's/^/leak /' >&3
@@ -305,9 +306,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     `qemu` is more of QEMU's own options, such as a device.
     """
     check_memory(memory)
-    image = paths.BUILD / kernel / "bzImage"
-    if not image.exists():
-        raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
+    image = image_of(kernel)
     if kernel == "debug":
         # While Linux identifies the boot CPU it forgets for a moment that page tables have five levels, and KASAN takes
         # an interrupt that comes just then for a wild access.
@@ -347,17 +346,28 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
     raise BootError(f"no guest after {time.monotonic() - begin:.0f} s")
 
 
+def image_of(kernel: str) -> Path:
+    """Return a variant's kernel image; raises BootError if there is none, or no such variant."""
+    if kernel not in build.FRAGMENTS:
+        raise BootError(f"no kernel variant {kernel!r}; there are: {', '.join(build.FRAGMENTS)}")
+    image = paths.BUILD / kernel / "bzImage"
+    if not image.exists():
+        raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
+    return image
+
+
 def kvm_works(kernel: str) -> bool:
     """Say whether a guest boots to its init with KVM: probed once, the answer is kept in build/kvm.json.
 
-    A /dev/kvm that opens, and even makes a CPU, may still not boot a guest.
+    A /dev/kvm that opens, and even makes a CPU, may still not boot a guest. Raises BootError if there is no such kernel,
+    of which nothing is kept.
     """
+    image = image_of(kernel)
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     answer = paths.BUILD / "kvm.json"
     if answer.exists():
         return bool(json.loads(answer.read_text(encoding="utf-8"))["works"])
-    image = paths.BUILD / kernel / "bzImage"
     with _folder() as folder:
         (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
         (folder / "command").write_text("true\n", encoding="utf-8")

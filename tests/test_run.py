@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from guest import boot, paths
+from guest import boot, build, paths
 
 TRIGGER = "/sys/kernel/debug/quire/trigger"
 
@@ -76,11 +77,11 @@ def test_run_prints_the_splat() -> None:
 
 @pytest.mark.debug
 @pytest.mark.debug_only
-def test_kasan_report_is_seen() -> None:
-    """A write past an object is reported on the debug kernel."""
-    result = boot.run(trigger("kasan"), kernel="debug", timeout=1200)
+def test_the_debug_kernels_checkers_are_seen() -> None:
+    """Locks in either order, a write past an object and a leak are reported; KASAN's report ends lockdep, so it is first."""
+    result = boot.run("; ".join(trigger(word) for word in ("lockdep", "kasan", "leak")), kernel="debug", timeout=1200)
     assert result.status == boot.SPLAT
-    assert [one for one in result.splats if one.kind == "kasan"], [one.title for one in result.splats]
+    assert {one.kind for one in result.splats} == {"lockdep", "kasan", "leak"}, [one.title for one in result.splats]
 
 
 def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
@@ -91,8 +92,12 @@ def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
     assert "did not end" in result.reason
 
 
-def test_missing_kernel_is_named() -> None:
-    """Without a kernel, guest/run says how to make one."""
+def test_missing_kernel_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a kernel, guest/run says how to make one, or which ones there are; nothing is believed of KVM then."""
     done = guest_run("--kernel", "nonesuch", "--", "true")
     assert done.returncode == 1
-    assert "make kernel VARIANT=nonesuch" in done.stderr
+    assert done.stderr == f"error: no kernel variant 'nonesuch'; there are: {', '.join(build.FRAGMENTS)}\n"
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    with pytest.raises(boot.BootError, match="make kernel VARIANT=quire"):
+        boot.kvm_works("quire")
+    assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/init.h>
+#include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -45,6 +46,31 @@ static void hang(void)
 		msleep_interruptible(100);
 }
 
+/* Forget an object, which kmemleak finds. */
+static noinline void leak(void)
+{
+	void *object = kmalloc(200, GFP_KERNEL);
+
+	OPTIMIZER_HIDE_VAR(object);
+}
+
+/* Take two locks in either order, of which lockdep says that it may deadlock. */
+static void cross_locks(void)
+{
+	static DEFINE_MUTEX(one);
+	static DEFINE_MUTEX(other);
+
+	mutex_lock(&one);
+	mutex_lock(&other);
+	mutex_unlock(&other);
+	mutex_unlock(&one);
+
+	mutex_lock(&other);
+	mutex_lock(&one);
+	mutex_unlock(&one);
+	mutex_unlock(&other);
+}
+
 static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 			     size_t len, loff_t *pos)
 {
@@ -63,6 +89,10 @@ static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 		BUG();
 	else if (!strcmp(word, "kasan"))
 		overrun();
+	else if (!strcmp(word, "leak"))
+		leak();
+	else if (!strcmp(word, "lockdep"))
+		cross_locks();
 	else if (!strcmp(word, "panic"))
 		panic("quire: deliberate panic\n");
 	else if (!strcmp(word, "hang"))
