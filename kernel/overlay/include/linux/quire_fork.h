@@ -14,6 +14,7 @@
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
 #include <linux/rmap.h>
+#include <linux/sched/coredump.h>
 
 struct mmu_gather;
 
@@ -203,7 +204,12 @@ static inline bool quire_pt_keep(pmd_t *pmd)
 /* A VMA boundary is about to be at addr. mmap_lock held for writing. */
 static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 {
-	return quire_pt_used() ? __quire_pt_split(vma, addr) : 0;
+	if (!quire_pt_used())
+		return 0;
+	/* It has shared nothing yet, and no fault that holds the area's lock can begin to. */
+	if (!(vma->vm_flags & VM_SHARED) && !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+		return 0;
+	return __quire_pt_split(vma, addr);
 }
 
 /* mmap_lock held. 0, -ENOMEM, or -EINTR if the caller is being killed. */

@@ -64,7 +64,6 @@ void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
 void __quire_prezero_split(struct page *page, unsigned int low,
 			   unsigned int high, int mt);
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
-void __quire_prezero_missed(struct page *page, unsigned int order);
 bool __quire_prezero_has_huge(struct zone *zone);
 bool __quire_prezero_has(struct zone *zone);
 bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
@@ -281,13 +280,7 @@ static inline bool quire_prezero_isolates(struct zone *zone)
  */
 static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
-	if (!quire_prezero_marks())
-		return false;
-	if (PageZeroed(page))
-		return __quire_prezero_take(page, order, init);
-	if (init)
-		__quire_prezero_missed(page, order);
-	return false;
+	return quire_prezero_marks() && __quire_prezero_take(page, order, init);
 }
 
 /**

@@ -30,9 +30,11 @@ static char quire_boot_list[64] __ro_after_init;
 
 static int __init quire_setup(char *arg)
 {
-	if (!arg || strscpy(quire_boot_list, arg, sizeof(quire_boot_list)) < 0)
-		return -EINVAL;
-	return 0;
+	if (arg && strscpy(quire_boot_list, arg, sizeof(quire_boot_list)) >= 0)
+		return 0;
+	/* Not the part of it that there is room for. */
+	quire_boot_list[0] = 0;
+	return -EINVAL;
 }
 early_param("quire", quire_setup);
 

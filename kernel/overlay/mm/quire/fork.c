@@ -122,6 +122,14 @@ static void note_sharer(struct mm_struct *mm)
 	quire_pt_on_mmlist(mm);
 }
 
+/* Most processes are too small to share anything: to find that out is to cost them little. */
+static bool too_small(struct mm_struct *mm)
+{
+	return (mm->flags & MMF_QUIRE_POLICY_MASK) == 0 &&
+	       mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables) &&
+	       static_branch_likely(&quire_fork_key);
+}
+
 /**
  * __quire_fork_copy - fork's decision on one table
  * @dst_vma: the child's
@@ -143,6 +151,11 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	bool is_mixed;
 	int reason;
 
+	if (!pmd_pt_marked(*src_pmd) && too_small(src_mm)) {
+		fork_count(FORK_REFUSED_FEW_TABLES);
+		trace_fork_fallback(src_mm, addr, fork_count_names[FORK_REFUSED_FEW_TABLES]);
+		return 0;
+	}
 	/* By another area that reaches into it. */
 	if (pmd_pt_shared(*dst_pmd))
 		return 1;

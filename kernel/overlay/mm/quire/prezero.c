@@ -256,14 +256,15 @@ bool quire_prezero_trusted(void)
 	return !READ_ONCE(prezero_feature.broken);
 }
 
-void __quire_prezero_missed(struct page *page, unsigned int order)
-{
-	prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
-	trace_prezero_miss(page, order);
-}
-
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
+	if (!PageZeroed(page)) {
+		if (init) {
+			prezero_count(PREZERO_MISS_ORDER0 + class_of(order), 1);
+			trace_prezero_miss(page, order);
+		}
+		return false;
+	}
 	__ClearPageZeroed(page);
 	if (!init || !quire_prezero_trusted()) {
 		prezero_count(PREZERO_WASTED_PAGES, 1L << order);
