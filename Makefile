@@ -20,6 +20,7 @@ help:
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off|quire-jump|vanilla-jump)'
 	@echo 'make deb          Debian packages of the kernel, to install (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
+	@echo 'LINUX=PATH        with any of these: a tree or tarball of Linux 6.12.y in place of the one that apt has'
 	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
 
 packages:
@@ -49,8 +50,8 @@ soak: packages
 	@MINUTES=$(MINUTES) $(SUITE) --name soak-debug -m 'soak and debug' --timeout 0 --kernel debug
 
 bench: packages
-	@$(BUILD) vanilla quire
-	@bench/run
+	@$(BUILD) vanilla quire vanilla-jump quire-jump
+	@bench/run --icount --jump && bench/run --clock
 
 results: packages
 	@$(BUILD) vanilla quire vanilla-jump quire-jump

@@ -15,9 +15,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from guest import paths, tree
@@ -169,6 +171,15 @@ def _expected_objects(variant: str) -> int:
     return ESTIMATED_OBJECTS
 
 
+def _ending(process: "subprocess.Popen[str]") -> Iterator[str]:
+    """Pass a process's lines on; where the reader does not come to their end, neither does the process."""
+    assert process.stdout
+    try:
+        yield from process.stdout
+    finally:
+        process.terminate()
+
+
 def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | None = None) -> int:
     """Run make, with variables of its own in the environment; returns how many objects it compiled."""
     log = paths.BUILD / variant / "build.log"
@@ -181,7 +192,7 @@ def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | No
             command, cwd=source_of(variant), env={**environment(), **(extra or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
         assert process.stdout
-        for line in process.stdout:
+        for line in _ending(process):
             output.write(line)
             done += line.startswith(("  CC  ", "  AS  "))
             now = time.monotonic()
@@ -276,6 +287,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("variants", nargs="+", choices=list(FRAGMENTS), metavar="VARIANT",
                         help=f"one of {', '.join(FRAGMENTS)}")
     args = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that make is ended too
     try:
         build_all(args.variants)
     except (BuildError, tree.TreeError, OSError) as error:

@@ -58,9 +58,9 @@ def install(wanted: list[str]) -> None:
     """Install packages with apt, by name."""
     root = [] if os.geteuid() == 0 else ["sudo"]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    print(f"installing the Debian packages {' '.join(wanted)}", file=sys.stderr, flush=True)
     subprocess.run([*root, "apt-get", "update", "-qq"], check=True, env=environment, stdout=sys.stderr)
     names = [next(filter(offered, package.split("|")), package.split("|")[0]) for package in wanted]
-    print(f"installing the Debian packages {' '.join(names)}", file=sys.stderr, flush=True)
     subprocess.run([*root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], check=True,
                    env=environment, stdout=sys.stderr)
 

@@ -120,7 +120,7 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
                             "(apt-get install --reinstall), or make room on the disk")
     version = kernel_version(temporary)
     if version.rsplit(".", 1)[0] != series:
-        raise TreeError(f"{source} is Linux {version}; quire is for {series}.y")
+        raise TreeError(f"{source} is Linux {version}; quire is for {series}.y: name such a tree or tarball in LINUX=")
     if version not in verified:
         print(f"note: Linux {version} is not among the verified versions ({', '.join(verified)}) of base.conf",
               file=sys.stderr)
@@ -206,7 +206,8 @@ def stage(base: Path, hooks: Path, overlay: Path, folder: Path) -> dict[str, Pat
                                "-i", str(patch)], cwd=folder, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, env={**os.environ, "LC_ALL": "C"}, check=False)
         if done.returncode:
-            raise TreeError(f"{patch.name} does not apply (no fuzz is allowed):\n{_explain(patch, done.stdout)}")
+            raise TreeError(f"{patch.name} does not apply (no fuzz is allowed):\n{_explain(patch, done.stdout)}\n"
+                            "name a base that base.conf lists as verified in LINUX=, or mend the hook")
     if overlay.is_dir():
         for path in sorted(overlay.rglob("*")):
             name = path.relative_to(overlay).as_posix()

@@ -36,7 +36,10 @@ def fixture_kernel(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session", name="minutes")
 def fixture_minutes() -> int:
     """How long a soak test may take."""
-    return int(os.environ.get("MINUTES", "10"))
+    said = os.environ.get("MINUTES", "10")
+    if not said.isdigit() or not int(said):
+        pytest.exit(f"MINUTES={said}: it takes a number of minutes, from 1 on", 2)
+    return int(said)
 
 
 @pytest.fixture(scope="session", name="guest")
