@@ -100,13 +100,14 @@ class Benchmark:
     metrics of one row in the form of the work that is answered. one_event names metrics that are a single event's, the
     slowest of many: whether an interrupt came in decides them, so that off is not judged by them.
     knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
+    emulated_boot is given to every column's kernel where time is measured under emulation.
     With least, of several boots the least number counts instead of the median: what differs between them only adds.
     """
 
     name: str
     title: str
     features: tuple[str, ...]
-    programs: tuple[str, ...]
+    programs: tuple[str, ...] | Callable[[Options], tuple[str, ...]]
     script: Callable[[Options], str]
     shown: tuple[str, ...]
     more_is_better: frozenset[str] = frozenset()
@@ -118,12 +119,12 @@ class Benchmark:
     timeout: int = 1800
     note: str = ""
     icount_note: str = ""
-    text_mb: Callable[[Options], int] = lambda options: 64
     boots: tuple[tuple[str, int], ...] = (("icount", 1),)  # for the results: clocks, and boots of each column
     smoke: bool = True  # short enough at its smallest to be tried in the tests
     aims: tuple[Aim, ...] = ()
     figures: tuple[Figure, ...] = ()
     knobs: tuple[str, ...] = ()
+    emulated_boot: str = ""
     main: tuple[dict[str, str], str] | None = None  # some keys of a row, and the metric: for a summary
 
 

@@ -21,6 +21,7 @@ DATA = core.HERE.parent / "docs" / "results.json"
 PAPER = core.HERE.parent / "docs" / "results.md"
 README = core.HERE.parent / "README.md"
 BEGIN, END = "<!-- measured: begin (bench/results writes this) -->", "<!-- measured: end -->"
+PROBES = {"icount": "machine", "time": "machine_time"}
 CLOCKS = {"icount": "--icount", "time": "--clock"}
 INTRO = """# Results
 
@@ -40,39 +41,6 @@ def command(result: dict) -> str:
     return f"bench/run {CLOCKS[result['clock']]}{jump}{quick}{repeat} {result['name']}"
 
 
-def amount(aim: core.Aim, value: float | None) -> str:
-    """Return a value as an aim speaks of it."""
-    if value is None:
-        return "not measured"
-    if aim.how == "times":
-        return f"{table.number(round(value, 1))}x"
-    return f"{value:.3f}" if aim.how == "ratio" else table.number(round(value, 3))
-
-
-def score_of(aim: core.Aim, found: core.Finding | None) -> str:
-    """Return a finding as an aim speaks of it."""
-    if found and aim.how == "times" and found.value < 1:
-        return "nothing left"
-    return amount(aim, found.score if found else None)
-
-
-def made_of(aim: core.Aim, found: core.Finding | None) -> str:
-    """Return the two numbers that a finding compares."""
-    if not found or aim.how == "value" or found.base is None:
-        return "-"
-    return f"{table.number(found.base)} → {table.number(found.value)}"
-
-
-def wanted(aim: core.Aim) -> str:
-    """Return the aim as a bound."""
-    return f"{'≥' if aim.at_least else '≤'} {amount(aim, aim.limit)}"
-
-
-def verdict(reached: bool | None) -> str:
-    """Return the word for it."""
-    return {True: "met", False: "**missed**", None: "-"}[reached]
-
-
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     """Return a table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -89,8 +57,8 @@ def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
     rows = []
     for aim in benchmark.aims:
         found = core.achieved(aim, find(results, benchmark.name, aim.clock))
-        rows.append([aim.text, aim.metric, aim.clock, aim.column, made_of(aim, found), score_of(aim, found),
-                     wanted(aim), verdict(core.met(aim, found))])
+        rows.append([aim.text, aim.metric, aim.clock, aim.column, table.made_of(aim, found), table.score_of(aim, found),
+                     table.wanted(aim), table.verdict(core.met(aim, found))])
     return markdown(["aim", "metric", "clock", "column", "base → value", "score", "wanted", ""], rows)
 
 
@@ -123,7 +91,7 @@ def off_table(results: list[dict]) -> str:
             continue
         worst = core.worst_off(result)
         if worst:
-            rows.append([result["name"], worst[0], f"{worst[1]:.3f}", verdict(worst[1] <= 1.01)])
+            rows.append([result["name"], worst[0], f"{worst[1]:.3f}", table.verdict(worst[1] <= 1.01)])
     text = "## Off against vanilla\n\nThe worst row of each counted benchmark; the aim is 1.01.\n\n"
     return text + markdown(["benchmark", "row", "off/vanilla", ""], rows)
 
@@ -138,24 +106,23 @@ def paper(data: dict) -> str:
     config = "Configuration: tinyconfig with `kernel/config/guest.config`, for quire also `kernel/config/quire.config`."
     tools = sorted({f"{r['kernel']['compiler']}; {r['kernel']['qemu']}" for r in results if r.get("kernel")})
     parts = [INTRO + "\n" + "\n".join([count, config, *(f"Built and run with {t}." for t in tools)])]
-    if data.get("machine"):
-        parts.append("```\n" + table.probe_text(data["machine"]) + "```")
+    parts += ["```\n" + table.probe_text(data[key]) + "```" for key in PROBES.values() if data.get(key)]
     parts.append(off_table(results))
     parts += [section(n, results) for n in names]
     return "\n\n".join(parts) + "\n"
 
 
 def headline(data: dict) -> str:
-    """Return the README's table: the aims that stand for the rest."""
+    """Return the README's table: the aims that stand for the rest, and all that are missed."""
     rows, shapes = [], set()
     for name in core.names():
         for aim in core.load(name).aims:
             result = find(data["results"], name, aim.clock)
-            if not aim.headline or not result:
-                continue
             found = core.achieved(aim, result)
-            rows.append([aim.text, aim.metric, made_of(aim, found), score_of(aim, found), wanted(aim),
-                         verdict(core.met(aim, found)), f"`{command(result)}`"])
+            if not result or not (aim.headline or core.met(aim, found) is False):
+                continue
+            rows.append([aim.text, aim.metric, table.made_of(aim, found), table.score_of(aim, found), table.wanted(aim),
+                         table.verdict(core.met(aim, found)), f"`{command(result)}`"])
             shapes.add(table.conditions(result))
     lines = "\n".join(f"* {shape}" for shape in sorted(shapes))
     return markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows) + "\n\nConditions:\n\n" + lines
@@ -176,17 +143,18 @@ def trimmed(result: dict) -> dict:
     return {**{k: v for k, v in result.items() if k != "machine"}, "columns": columns}
 
 
-def merge(data: dict, results: list[dict], probe: dict | None) -> dict:
-    """Return the data with these results in the place of older ones of the same name and clock."""
+def merge(data: dict, results: list[dict], probe: dict | None, clock: str) -> dict:
+    """Return the data with these results, and this probe, in the place of older ones of the same name and clock."""
     fresh = {(r["name"], r["clock"]) for r in results}
     kept = [r for r in data.get("results", []) if (r["name"], r["clock"]) not in fresh]
     merged = sorted(kept + [trimmed(r) for r in results], key=lambda r: (core.names().index(r["name"]), r["clock"]))
-    return {"machine": probe or data.get("machine"), "results": merged}
+    probes = {key: data.get(key) for key in PROBES.values()}
+    return {**probes, PROBES[clock]: probe or probes[PROBES[clock]], "results": merged}
 
 
 def load_data(path: Path) -> dict:
     """Return the stored results, or none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": None, "results": []}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": []}
 
 
 def store(data: dict) -> None:
@@ -214,7 +182,7 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
             probe, results, wrong = runner.run_all(
                 [name], list(core.COLUMNS), options, boots, progress, probe=probe
             )
-            store(merge(load_data(DATA), results, probe if clock == "icount" else None))
+            store(merge(load_data(DATA), results, probe, clock))
             failed += wrong
     return failed
 

@@ -134,13 +134,13 @@ def page(results: list[dict], probe: dict | None) -> str:
         "<h1>quire benchmarks</h1>",
         summary_table(results),
     ]
+    if probe:
+        parts.append(f"<pre>{html.escape(table.probe_text(probe))}</pre>")
     for result in results:
         parts.append(f"<h2 id={result['name']}>{result['name']}: {html.escape(result['title'])}</h2>")
         parts.append(f'<p class="conditions">{html.escape(table.conditions(result))}</p>')
         parts.append(plots(result))
         parts.append(f"<details><summary>numbers</summary><pre>{html.escape(table.text_of(result))}</pre></details>")
-    if probe:
-        parts.append(f"<h2>The machine</h2><pre>{html.escape(table.probe_text(probe))}</pre>")
     return "\n".join(parts) + "\n</html>\n"
 
 

@@ -56,17 +56,19 @@ def kernel_of(column: str, options: core.Options) -> str:
     return with_labels if options.icount and options.jump and with_labels in build.FRAGMENTS else variant
 
 
-def append_of(column: str, benchmark: core.Benchmark) -> str:
+def append_of(column: str, benchmark: core.Benchmark, options: core.Options) -> str:
     """Return the boot options of a column."""
-    boot_options = core.column_of(column).boot
-    if boot_options is None:
-        return "quire=" + ",".join(benchmark.features) if benchmark.features else ""
-    return boot_options
+    words = [core.column_of(column).boot]
+    if words[0] is None:
+        words = ["quire=" + ",".join(benchmark.features)] if benchmark.features else []
+    if benchmark.emulated_boot and not options.icount and accelerator(column, options) == "TCG":
+        words.append(benchmark.emulated_boot)
+    return " ".join(word for word in words if word)
 
 
 def programs_of(benchmark: core.Benchmark, options: core.Options) -> list[str]:
     """Return the names of the programs which the benchmark needs in the guest."""
-    return [p.format(mb=benchmark.text_mb(options)) for p in benchmark.programs]
+    return list(benchmark.programs(options) if callable(benchmark.programs) else benchmark.programs)
 
 
 def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
@@ -79,9 +81,8 @@ def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
 
 def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
     """Build the programs that these benchmarks need."""
-    sizes = {b.text_mb(options) for b in benchmarks if any("{mb}" in p for p in b.programs)} or {64}
     wanted = sorted({p for b in benchmarks for p in programs_of(b, options)})
-    command = ["make", "-s", "-C", str(core.HERE), f"OUT={OUT / 'bin'}", f"TEXT_MB={max(sizes)}"]
+    command = ["make", "-s", "-C", str(core.HERE), f"OUT={OUT / 'bin'}"]
     command += [str(OUT / "bin" / p) for p in wanted]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -127,7 +128,7 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
             kernel=kernel_of(column, options),
             memory=benchmark.memory,
             cpus=1 if options.icount else 2,
-            append=append_of(column, benchmark),
+            append=append_of(column, benchmark, options),
             icount=options.icount,
             timeout=benchmark.timeout,
         )
@@ -283,7 +284,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--gate", type=float, metavar="PERCENT", help="fail if off is worse than vanilla by more (use with --icount)"
     )
     parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default all)")
+    parser.add_argument("names", nargs="*", metavar="NAME",
+                        help="benchmarks (default all; with --icount those that mean something so)")
     args = parser.parse_args(argv)
     args.columns = [c for c in args.columns.split(",") if c]
     unknown = [c for c in args.columns if c not in core.COLUMNS]
@@ -309,7 +311,8 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name:15} {core.load(name).title}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
-    names = args.names or [n for n in core.names() if n != "machine"]
+    clocks = ("icount",) if args.icount else ("icount", "time")
+    names = args.names or [n for n in core.names() if set(dict(core.load(n).boots)) & set(clocks) and n != "machine"]
     options = core.Options(icount=args.icount, jump=args.jump, quick=args.quick)
     try:
         probe, results, failed = run_all(
@@ -323,6 +326,7 @@ def main(argv: list[str] | None = None) -> int:
     print(table.probe_text(probe))
     for result in results:
         print(table.text_of(result))
+        print(table.aims_text(result))
     if args.json:
         args.json.write_text(json.dumps({"machine": probe, "results": results}, indent=1) + "\n", encoding="utf-8")
     if args.gate is not None:

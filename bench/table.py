@@ -105,6 +105,52 @@ def conditions(result: dict) -> str:
     )
 
 
+def amount(aim: core.Aim, value: float | None) -> str:
+    """Return a value as an aim speaks of it."""
+    if value is None:
+        return "not measured"
+    if aim.how == "times":
+        return f"{number(round(value, 1))}x"
+    return f"{value:.3f}" if aim.how == "ratio" else number(round(value, 3))
+
+
+def score_of(aim: core.Aim, found: core.Finding | None) -> str:
+    """Return a finding as an aim speaks of it."""
+    if found and aim.how == "times" and found.value < 1:
+        return "nothing left"
+    return amount(aim, found.score if found else None)
+
+
+def made_of(aim: core.Aim, found: core.Finding | None) -> str:
+    """Return the two numbers that a finding compares."""
+    if not found or aim.how == "value" or found.base is None:
+        return "-"
+    return f"{number(found.base)} → {number(found.value)}"
+
+
+def wanted(aim: core.Aim) -> str:
+    """Return the aim as a bound."""
+    return f"{'≥' if aim.at_least else '≤'} {amount(aim, aim.limit)}"
+
+
+def verdict(reached: bool | None) -> str:
+    """Return the word for it."""
+    return {True: "met", False: "**missed**", None: "-"}[reached]
+
+
+def aims_text(result: dict) -> str:
+    """Return what became of the benchmark's aims for this clock: only where all three columns have full sizes."""
+    if result["quick"] or not set(core.COLUMNS) <= set(result["columns"]) or result["name"] not in core.names():
+        return ""
+    rows = []
+    for aim in core.load(result["name"]).aims:
+        found = core.achieved(aim, result) if aim.clock == result["clock"] else None
+        if found:
+            rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
+                         verdict(core.met(aim, found)).strip("*")])
+    return align(["aim", "base → value", "score", "wanted", ""], rows, 1) + "\n" if rows else ""
+
+
 def text_of(result: dict) -> str:
     """Return everything that is printed of one benchmark."""
     parts = [f"== {result['name']}: {result['title']}\n   {conditions(result)}"]
@@ -140,7 +186,7 @@ def summary_text(results: list[dict]) -> str:
 
 
 def probe_text(probe: dict) -> str:
-    """Return the machine probe as two lines of a table."""
+    """Return the machine probe as a table."""
     rows = [
         [" ".join(row["keys"].values()), number(next(iter(row["metrics"].values()))["median"])] for row in probe["rows"]
     ]

@@ -162,7 +162,17 @@ def test_columns_and_boot_options() -> None:
     """Off is the quire kernel with no option; on has the features that the benchmark names."""
     fork = core.load("fork-table")
     assert [runner.kernel_of(c, TINY) for c in core.COLUMNS] == ["vanilla", "quire", "quire"]
-    assert [runner.append_of(c, fork) for c in core.COLUMNS] == ["", "", "quire=fork,rmap"]
+    assert [runner.append_of(c, fork, TINY) for c in core.COLUMNS] == ["", "", "quire=fork,rmap"]
+
+
+def test_boot_option_for_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All columns get it, where time is measured and instructions are not executed by hardware."""
+    entry = dataclasses.replace(core.load("fork-table"), emulated_boot="slow")
+    by = {"TCG": ["slow", "slow", "quire=fork,rmap slow"], "KVM": ["", "", "quire=fork,rmap"]}
+    for accelerator, wanted in by.items():
+        monkeypatch.setattr(runner, "accelerator", lambda *_, name=accelerator: name)
+        assert [runner.append_of(c, entry, core.Options()) for c in core.COLUMNS] == wanted
+        assert runner.append_of("vanilla", entry, core.Options(icount=True)) == ""
 
 
 def test_jump_labels_only_where_instructions_are_counted() -> None:
@@ -181,8 +191,8 @@ def test_every_benchmark_loads() -> None:
         entry = core.load(name)
         assert entry.name == name and entry.title and set(entry.features) <= set(core.FEATURES)
         assert entry.more_is_better <= set(entry.shown)
-        for program in entry.programs:
-            assert program.replace("{mb}", "") in makefile
+        for program in runner.programs_of(entry, TINY):
+            assert program.rstrip("0123456789") in makefile
     assert set(demonstration.FIVE) <= set(core.names())
     assert {f for name in demonstration.FIVE for f in core.load(name).features} == set(core.FEATURES)
 
@@ -299,12 +309,26 @@ def test_papers_are_written_from_the_data() -> None:
 
 def test_results_replace_older_ones(result: dict) -> None:
     """A benchmark that is measured again by the same clock replaces what it said before, and names its command."""
-    data = publishing.merge({"machine": None, "results": []}, [result], None)
-    again = publishing.merge(data, [{**result, "runs": 1}, {**result, "clock": "time"}], a_column({"x": [5]}))
+    data = publishing.merge({"results": []}, [result], a_column({"x": [5]}), "icount")
+    again = publishing.merge(data, [{**result, "runs": 1}, {**result, "clock": "time"}], a_column({"x": [7]}), "time")
+    assert publishing.merge(again, [], None, "time") == again
     assert [(r["clock"], r["runs"]) for r in again["results"]] == [("icount", 1), ("time", 3)]
     assert publishing.command(again["results"][1]) == "bench/run --clock --quick --repeat 3 micro"
     text = publishing.paper(again)
     assert "## micro" in text and "**missed**" not in publishing.off_table(again["results"])
+    assert text.count("== the machine") == 2
+
+
+def test_missed_aims_are_in_the_readme(result: dict) -> None:
+    """What stands for the rest is shown, met or missed, and so is whatever is missed."""
+    result = {**result, "quick": False}
+    aims = {aim.text: core.met(aim, core.achieved(aim, result)) for aim in core.load("micro").aims}
+    text = publishing.headline({"results": [result]})
+    for aim in core.load("micro").aims:
+        assert (aim.text in text) == (aims[aim.text] is not None and (aim.headline or not aims[aim.text]))
+    result["columns"]["on"]["rows"][0]["metrics"]["ns"]["median"] *= 10
+    assert "**missed**" in publishing.headline({"results": [result]})
+    assert "missed" in table.aims_text(result) and not table.aims_text({**result, "quick": True})
 
 
 def run_command(*command: str, **environment: str) -> tuple[int, str]:

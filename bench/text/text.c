@@ -58,14 +58,20 @@ static long eligible_kb(void)
 	return kb;
 }
 
+static double ms(struct timeval time)
+{
+	return time.tv_sec * 1e3 + time.tv_usec / 1e3;
+}
+
 static int run_once(const char *start_name, long calls, bool loads)
 {
 	long count = (functions_end - functions) / STEP, sum, mapped, eligible;
 	uint64_t seed = 1, start = now_ns(), touched, end;
-	struct rusage use;
+	struct rusage use, started;
 
 	sum = touch_all(loads ? load : call);
 	touched = now_ns();
+	getrusage(RUSAGE_SELF, &started);
 	for (long i = 0; i < calls; i++) {
 		seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
 		sum = call((seed >> 33) % count, sum);
@@ -78,9 +84,10 @@ static int run_once(const char *start_name, long calls, bool loads)
 	getrusage(RUSAGE_SELF, &use);
 	mapped = field_kb("/proc/self/smaps", "FilePmdMapped");
 	eligible = eligible_kb();
-	row("start=%s text_MB=%ld | faults=%ld major=%ld touch_ms=%.3f ns_per_call=%.2f FilePmdMapped_kB=%ld pmd_share=%.3f",
+	row("start=%s text_MB=%ld | faults=%ld major=%ld touch_ms=%.3f user_ms=%.1f system_ms=%.1f ns_per_call=%.2f FilePmdMapped_kB=%ld pmd_share=%.3f",
 	    start_name, (long)(functions_end - functions) >> 20, use.ru_minflt + use.ru_majflt,
-	    use.ru_majflt, (touched - start) / 1e6, calls ? (double)(end - touched) / calls : 0,
+	    use.ru_majflt, (touched - start) / 1e6, ms(started.ru_utime), ms(started.ru_stime),
+	    calls ? (double)(end - touched) / calls : 0,
 	    mapped, eligible ? (double)mapped / eligible : 0);
 	return 0;
 }
