@@ -11,15 +11,18 @@ import pytest
 import ktap
 from guest import boot, paths
 
-pytestmark = pytest.mark.debug
 
+@pytest.mark.debug
+def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
+    """Text is collapsed, serves later execs, and writers, truncation, breakpoints and draining take it apart.
 
-def test_collapse(selftest: Callable[..., ktap.Report]) -> None:
-    """Text is collapsed, serves later execs, and writers, truncation, breakpoints and draining take it apart."""
-    report = selftest("text_collapse", append="quire=text", timeout=900)
+    On the debug kernel beside all other features, which is more than alone, and as slow.
+    """
+    report = selftest("text_collapse", append="quire=on" if kernel == "debug" else "quire=text", timeout=900)
     assert "text.second_exec_finds_it_huge" in report.passed
 
 
+@pytest.mark.debug
 def test_place_and_filesystems(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """Programs and mappings with a whole block of text are congruent with it; all others stay where they were.
 
@@ -30,6 +33,7 @@ def test_place_and_filesystems(selftests: Callable[..., dict[str, ktap.Report]])
     assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)
 
 
+@pytest.mark.debug
 def test_files(selftest: Callable[..., ktap.Report]) -> None:
     """Upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory."""
     report = selftest("text_files", append="quire=text", timeout=900)
@@ -41,6 +45,7 @@ def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]
     selftest("text_collapse", append="quire=on", timeout=900)
 
 
+@pytest.mark.debug
 @pytest.mark.soak
 def test_compiler(guest: Callable[..., boot.Result]) -> None:
     """All whole blocks of a real compiler's text are mapped by 2 MiB pages while it runs, and it faults less."""
@@ -55,12 +60,14 @@ def test_compiler(guest: Callable[..., boot.Result]) -> None:
     assert int(values["faults_third"]) < int(values["faults_off"]), result.output
 
 
+@pytest.mark.debug
 @pytest.mark.soak
 def test_stress(selftest: Callable[..., ktap.Report]) -> None:
     """Runners, readers, writers, switches and unmounts at once, for a few seconds and a fixed seed."""
     selftest("text_stress", "5", "1", append="quire=text", timeout=900)
 
 
+@pytest.mark.debug
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int, seed: int) -> None:
