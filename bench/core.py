@@ -100,7 +100,7 @@ class Benchmark:
     metrics of one row in the form of the work that is answered. one_event names metrics that are a single event's, the
     slowest of many: whether an interrupt came in decides them, so that off is not judged by them.
     knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
-    emulated_boot is given to every column's kernel where time is measured under emulation.
+    emulated_boot is given to every column's kernel where it is emulated.
     With least, of several boots the least number counts instead of the median: what differs between them only adds.
     """
 

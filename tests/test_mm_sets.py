@@ -13,6 +13,13 @@ from guest import paths
 TESTS = ["cow", "mremap_test", "mremap_dontunmap", "ksm_functional_tests", "madv_populate",
          "mlock2-tests", "mkdirty", "soft-dirty", "mrelease_test", "map_populate", "droppable", "mdwe_test",
          "on-fault-limit", "mlock-random-test"]
+# Slow, or in want of much memory: for the soak.
+LONG = {
+    "huge pages": ["hugepage-mmap", "hugepage-mremap", "hugepage-shm", "hugetlb-madvise", "hugetlb_fault_after_madv",
+                   "map_hugetlb", "split_huge_page_test"],
+    "movement": ["migration", "compaction_test", "memfd_secret", "mseal_test", "seal_elf", "map_fixed_noreplace"],
+    "user faults and pins": ["uffd-unit-tests", "gup_longterm", "pagemap_ioctl"],
+}
 PROGRAMS = paths.BUILD / "mm_selftests"
 
 
@@ -43,6 +50,17 @@ def vanilla_results(programs: Path) -> dict[str, str]:
 def test_check_set(vanilla_results: dict[str, str], features: str) -> None:
     """Nothing that passes on vanilla fails, is skipped or is missing on quire."""
     sets.check(run_set, TESTS, features, vanilla_results)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", LONG)
+def test_long_set(part: str) -> None:
+    """The same for those that take minutes."""
+    sets.build_programs(PROGRAMS, {"mm": LONG[part]})
+    vanilla = run_set(LONG[part], "vanilla", "")
+    assert sum(outcome == "pass" for outcome in vanilla.values()) > 5, f"hardly anything ran on vanilla: {vanilla}"
+    for features in ("off", "on"):
+        sets.check(run_set, LONG[part], features, vanilla)
 
 
 def test_comparison_sees_a_failure_a_skip_and_a_loss() -> None:

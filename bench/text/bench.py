@@ -80,7 +80,7 @@ BENCHMARK = Benchmark(
     note="iTLB misses need perf on hardware and are not measured in the guest; under emulation all kernels copy by words, "
     "not bytes (clearcpuid=erms)",
     icount_note="instructions know no TLB, so what a call costs is not shown; iTLB misses need perf on hardware and "
-    "are not measured in the guest",
+    "are not measured in the guest; all kernels copy by words, not bytes (clearcpuid=erms)",
     main=({"start": "second"}, "faults"),
     boots=(("icount", 3), ("time", 1)),
     aims=(

@@ -125,7 +125,7 @@ static void note_sharer(struct mm_struct *mm)
 /* Most processes are too small to share anything: to find that out is to cost them little. */
 static bool too_small(struct mm_struct *mm)
 {
-	return (mm->flags & MMF_QUIRE_POLICY_MASK) == 0 &&
+	return !(READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK) &&
 	       mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables) &&
 	       static_branch_likely(&quire_fork_key);
 }

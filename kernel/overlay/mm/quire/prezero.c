@@ -511,7 +511,7 @@ static struct quire_uint_attr scrub_order_min_knob = {
 QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
 QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
 QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
-/* Less than a task may sleep without being reported as hung. */
+/* Emulated devices take seconds for what others do in microseconds. */
 QUIRE_UINT_KNOB(engine_timeout_milliseconds, prezero_engine_timeout_ms, 1, 60000);
 QUIRE_UINT_KNOB(trust_engine_stop, prezero_trust_stop, 0, 1);
 

@@ -95,6 +95,8 @@ int prezero_scrub_init(void);
  *	several tasks at once. 0: the block is zero. -EINPROGRESS: the engine
  *	may write to the block at any time from now on, for ever. Other errors:
  *	the block may hold anything, but the engine has let go of it.
+ * @distrust: it said that it was done and was not, so what it does may still come;
+ *	it is not to be started again. May be NULL.
  *
  * An engine is not trusted: see prezero_engine.c.
  */
@@ -104,6 +106,7 @@ struct quire_zero_engine {
 	int (*start)(struct quire_zero_engine *engine);
 	void (*stop)(struct quire_zero_engine *engine);
 	int (*zero)(struct quire_zero_engine *engine, struct page *page, unsigned int order);
+	void (*distrust)(struct quire_zero_engine *engine);
 };
 
 /* prezero_engine.c */

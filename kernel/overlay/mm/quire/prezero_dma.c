@@ -151,6 +151,14 @@ unlock:
 	return ret;
 }
 
+/* As if it hung: what it was told may be under way, and it may read the zeroes. */
+static void dma_distrust(struct quire_zero_engine *engine)
+{
+	mutex_lock(&dma.lock);
+	dma.hung = true;
+	mutex_unlock(&dma.lock);
+}
+
 static struct dma_chan *request_channel(enum dma_transaction_type type)
 {
 	dma_cap_mask_t mask;
@@ -232,4 +240,5 @@ struct quire_zero_engine prezero_dma_engine = {
 	.start = dma_start,
 	.stop = dma_stop,
 	.zero = dma_zero,
+	.distrust = dma_distrust,
 };

@@ -187,8 +187,12 @@ bool prezero_zero(struct page *page, unsigned int order)
 		return false;
 	}
 	failed(e, ret);
-	/* What claimed to be done and was not may be done later. */
-	if (ret == -EINPROGRESS || (ret == -EBADMSG && !READ_ONCE(prezero_trust_stop))) {
+	if (ret == -EBADMSG && !READ_ONCE(prezero_trust_stop)) {
+		if (e->distrust)
+			e->distrust(e);
+		ret = -EINPROGRESS;
+	}
+	if (ret == -EINPROGRESS) {
 		quarantine(page, order);
 		return true;
 	}

@@ -19,8 +19,8 @@
  * Sleep: kscrubd looks up each sleep_milliseconds while a zone has less than its
  * share and memory or time is short. When all zones have their share, or no block
  * to zero, it sleeps until it is woken: by who takes from a zone's share
- * (prezero_zone.sated) or makes a large block free (quire_prezero_lacks), by memory
- * that goes online, or by a knob. The first two are set under the zone->lock that
+ * (prezero_zone.sated) or by whose free pages merge to a large block
+ * (quire_prezero_lacks), by memory that goes online, by a knob, or by time. The first two are set under the zone->lock that
  * decided it, and are looked at under it. The wake is an irq_work, since zone->lock
  * must not be held around the scheduler's locks.
  *
@@ -57,11 +57,13 @@
 #define BATCH_BLOCKS	64
 #define BATCH_PAGES	(1UL << MAX_PAGE_ORDER)
 #define SCAN_LIMIT	256
+/* For what nobody tells of: blocks that change their list, or a zone its size. */
+#define LOOK_ANYWAY	(15 * 60 * HZ)
 
 enum scrub_fate { SCRUB_ZEROED, SCRUB_LEFT, SCRUB_LOST };
 
 /*
- * @skipped: pages that were looked at in vain, on lists that were left half-way.
+ * @skipped: some list was left half-way.
  * @lacks: no block to zero was found, and who makes one wakes kscrubd.
  */
 struct scrub_batch {
@@ -70,7 +72,7 @@ struct scrub_batch {
 	enum scrub_fate fate[BATCH_BLOCKS];
 	unsigned int blocks;
 	unsigned long pages;
-	unsigned long skipped;
+	bool skipped;
 	bool lacks;
 };
 
@@ -111,7 +113,7 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 		if (++scanned > SCAN_LIMIT) {
 			/* Moves the list's head alone; the next batch looks from here on. */
 			list_rotate_to_front(&page->buddy_list, list);
-			batch->skipped += (unsigned long)SCAN_LIMIT << order;
+			batch->skipped = true;
 			return true;
 		}
 		if (PageZeroed(page) || PageReported(page))
@@ -228,14 +230,13 @@ static enum scrub_fate scrub_block(struct zone *zone, struct page *page, unsigne
 	return prezero_zero(page, order) ? SCRUB_LOST : SCRUB_ZEROED;
 }
 
-/* Returns how many pages were looked after; 0 if there is nothing to do. */
-static unsigned long scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
+static void scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
 {
 	unsigned int i;
 
 	batch->blocks = 0;
 	batch->pages = 0;
-	batch->skipped = 0;
+	batch->skipped = false;
 	batch->lacks = false;
 	down_read(&scrub_gate);
 	if (scrub_running && !scrub_suspended)
@@ -246,7 +247,17 @@ static unsigned long scrub_one_batch(struct zone *zone, struct scrub_batch *batc
 		put_batch_back(zone, batch);
 	}
 	up_read(&scrub_gate);
-	return batch->pages + batch->skipped;
+}
+
+/*
+ * Has every list been seen to its end without a block to zero? Each batch goes on by
+ * SCAN_LIMIT in each list that is longer. @vain: blocks so seen in the longest, so far.
+ */
+static bool seen_all(struct zone *zone, const struct scrub_batch *batch, unsigned long *vain)
+{
+	*vain = batch->lacks ? *vain + SCAN_LIMIT : 0;
+	return batch->lacks && (!batch->skipped ||
+				*vain > zone_managed_pages(zone) >> READ_ONCE(scrub_order_min));
 }
 
 static bool zone_active(struct zone *zone, bool active)
@@ -335,29 +346,27 @@ static bool scrub_pause(unsigned long pages, unsigned long began)
  */
 static bool scrub_zone(struct zone *zone, bool *active)
 {
-	unsigned long budget = zone_managed_pages(zone);
+	unsigned long budget = zone_managed_pages(zone), vain = 0;
 	struct scrub_batch batch;
-	bool found = false;
 
 	for (*active = zone_active(zone, *active); *active; *active = zone_active(zone, true)) {
-		unsigned long began = jiffies, pages;
+		unsigned long began = jiffies;
 
 		if (machine_busy()) {
 			prezero_count(PREZERO_SKIPPED_BUSY, 1);
 			return true;
 		}
-		pages = scrub_one_batch(zone, &batch);
-		found |= !batch.lacks;
-		if (!pages) {
-			*active = false;
-			return !batch.lacks;
-		}
-		/* A whole pass in vain: all there is is zero, or given to a hypervisor. */
-		if (pages > budget)
-			return found;
-		if (scrub_pause(batch.pages, began))
+		scrub_one_batch(zone, &batch);
+		if (!batch.blocks && !batch.lacks)
 			return true;
-		budget -= pages;
+		/* All there is is zero, or given to a hypervisor. */
+		if (seen_all(zone, &batch, &vain)) {
+			*active = false;
+			return false;
+		}
+		if (batch.pages > budget || scrub_pause(batch.pages, began))
+			return true;
+		budget -= batch.pages;
 	}
 	return !zone_sated(zone);
 }
@@ -384,8 +393,9 @@ static int kscrubd_main(void *data)
 	set_freezable();
 	while (!kthread_should_stop()) {
 		if (!more)
-			wait_event_freezable(kscrubd_wait, kthread_should_stop() ||
-					     atomic_read(&kscrubd_wakes) != wakes);
+			wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop() ||
+						     atomic_read(&kscrubd_wakes) != wakes,
+						     LOOK_ANYWAY);
 		/* Many blocks may come, or go, at once. */
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(READ_ONCE(scrub_sleep_ms)));
@@ -508,15 +518,15 @@ int prezero_scrub_now(void)
 		return -EAGAIN;
 	drain_all_pages(NULL);
 	for_each_populated_zone(zone) {
-		unsigned long budget = zone_managed_pages(zone);
+		unsigned long budget = zone_managed_pages(zone), vain = 0;
 		struct scrub_batch batch;
 
 		while (zone_active(zone, true)) {
-			unsigned long pages = scrub_one_batch(zone, &batch);
-
-			if (!pages || pages > budget)
+			scrub_one_batch(zone, &batch);
+			if ((!batch.blocks && !batch.lacks) || batch.pages > budget ||
+			    seen_all(zone, &batch, &vain))
 				break;
-			budget -= pages;
+			budget -= batch.pages;
 			if (signal_pending(current))
 				return -EINTR;
 			cond_resched_tasks_rcu_qs();
@@ -542,6 +552,7 @@ void prezero_pm_event(unsigned long event)
 	case PM_POST_HIBERNATION:
 	case PM_POST_RESTORE:
 		scrub_set(&scrub_suspended, false);
+		prezero_scrub_wake();
 		break;
 	}
 }
@@ -554,7 +565,7 @@ static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, voi
 
 static int prezero_memory_notify(struct notifier_block *nb, unsigned long event, void *data)
 {
-	if (event == MEM_ONLINE)
+	if (event == MEM_ONLINE || event == MEM_CANCEL_OFFLINE)
 		prezero_scrub_wake();
 	return NOTIFY_OK;
 }

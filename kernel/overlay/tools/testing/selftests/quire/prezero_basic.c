@@ -508,6 +508,26 @@ TEST_F_TIMEOUT(prezero, hibernation, 600)
 	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
 }
 
+/* Then all is dirty that kscrubd had found to be zero before it went to sleep. */
+TEST_F_TIMEOUT(prezero, kscrubd_wakes_after_hibernation, 600)
+{
+	static const char event[] = "/sys/kernel/debug/quire/prezero_hibernate";
+	unsigned long scrubbed;
+	int pid = kscrubd_pid();
+
+	if (access(event, W_OK))
+		SKIP(return, "no checkers");
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
+	ASSERT_EQ(0, put(SYSCTL "scrub_start", "1000"));
+	until_it_sleeps_long(pid);
+	scrubbed = stat_of("scrubbed_pages");
+	ASSERT_EQ(0, put(event, "1"));
+	ASSERT_EQ(0, put(event, "0"));
+	while (stat_of("scrubbed_pages") < scrubbed + HUGE / PAGE)
+		usleep(10000);
+}
+
 /* Each page here needs a page table of its own, which comes zeroed as well. */
 TEST_F_TIMEOUT(prezero, page_tables_are_served, 600)
 {
