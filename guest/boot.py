@@ -73,10 +73,12 @@ status=$?
 # A daemon that the command left behind may hold the pipe.
 for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
-	# Objects younger than five seconds are not reported; what one scan suspects a second one may clear.
+	# Objects younger than five seconds are not reported, nor those that the scan before has not seen or seen changed;
+	# what is suspected then another scan may clear.
 	sleep 6
 	# It switches itself off, for good, when it has no memory.
 	echo scan >/sys/kernel/debug/kmemleak || echo "leak kmemleak is off, leaks would not be seen" >&3
+	echo scan >/sys/kernel/debug/kmemleak
 	if [ -s /sys/kernel/debug/kmemleak ] || [ -n "$(head -c1 /sys/kernel/debug/kmemleak | tr -d '\0')" ]; then
 		echo scan >/sys/kernel/debug/kmemleak
 		head -n 60 /sys/kernel/debug/kmemleak | sed 's/^/leak /' >&3
