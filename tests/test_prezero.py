@@ -100,6 +100,7 @@ def test_two_nodes(guest: Callable[..., boot.Result]) -> None:
     assert result.output == "kscrubd/0 off\n"
 
 
+@pytest.mark.soak
 @pytest.mark.debug
 @pytest.mark.debug_only
 @pytest.mark.parametrize("option", ["page_poison=1", "debug_pagealloc=on"])
