@@ -352,7 +352,7 @@ def image_of(kernel: str) -> Path:
     """Return a variant's kernel image; raises BootError if there is none, or no such variant."""
     if kernel not in build.FRAGMENTS:
         raise BootError(f"no kernel variant {kernel!r}; there are: {', '.join(build.FRAGMENTS)}")
-    image = paths.BUILD / kernel / "bzImage"
+    image = build.image_of(kernel)
     if not image.exists():
         raise BootError(f"no kernel build/{kernel}/bzImage: make kernel VARIANT={kernel}")
     return image

@@ -191,7 +191,6 @@ def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | No
     with open(log, "w", encoding="utf-8") as output, subprocess.Popen(
             command, cwd=source_of(variant), env={**environment(), **(extra or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
-        assert process.stdout
         for line in _ending(process):
             output.write(line)
             done += line.startswith(("  CC  ", "  AS  "))

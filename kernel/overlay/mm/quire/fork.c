@@ -88,6 +88,11 @@ VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
 	       dst->vm_flags == src->vm_flags;
 }
 
+static bool few_tables(struct mm_struct *mm)
+{
+	return mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables);
+}
+
 /* Returns the counter of the reason not to share, or -1; tells whether it is mixed. */
 static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t *dst_pmd,
 		   unsigned long addr, unsigned long end, bool *is_mixed)
@@ -100,8 +105,7 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t
 		return FORK_REFUSED_OFF;
 	if (policy == MMF_QUIRE_NEVER)
 		return FORK_REFUSED_POLICY;
-	if (policy != MMF_QUIRE_ALWAYS &&
-	    mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables))
+	if (policy != MMF_QUIRE_ALWAYS && few_tables(mm))
 		return FORK_REFUSED_FEW_TABLES;
 	*is_mixed = READ_ONCE(mixed) && !(whole && vma_is_anonymous(src));
 	if (!*is_mixed && !quire_fork_vma_shareable(dst, src))
@@ -125,8 +129,7 @@ static void note_sharer(struct mm_struct *mm)
 /* Most processes are too small to share anything: to find that out is to cost them little. */
 static bool too_small(struct mm_struct *mm)
 {
-	return !(READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK) &&
-	       mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables) &&
+	return !(READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK) && few_tables(mm) &&
 	       static_branch_likely(&quire_fork_key);
 }
 

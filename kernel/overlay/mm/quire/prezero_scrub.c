@@ -20,9 +20,12 @@
  * share and memory or time is short. When all zones have their share, or no block
  * to zero, it sleeps until it is woken: by who takes from a zone's share
  * (prezero_zone.sated) or by whose free pages merge to a large block
- * (quire_prezero_lacks), by memory that goes online, by a knob, or by time. The first two are set under the zone->lock that
- * decided it, and are looked at under it. The wake is an irq_work, since zone->lock
- * must not be held around the scheduler's locks.
+ * (quire_prezero_lacks), by memory that goes online, by a knob, or by time. The
+ * first two are set under the zone->lock that decided it, and are looked at under
+ * it. The wake is an irq_work, since zone->lock must not be held around the
+ * scheduler's locks. It resets quire_prezero_lacks, which is all zones', and then
+ * counts kscrubd_wakes; kscrubd reads that before it looks at its zones, so who came
+ * meanwhile is seen.
  *
  * Progress: a pass over a zone ends after as many pages as the zone has, however
  * fast others use the pool up, so that other zones have their turn.

@@ -56,7 +56,10 @@ static struct {
 /* debugfs text_hold: a test writes 1, reads 2 when a block has been copied, writes 0. */
 static u32 text_hold;
 
-/* Wait for a test that wants to do something meanwhile, ten seconds at most. */
+/*
+ * Wait for a test that wants to do something meanwhile, ten seconds at most. The only
+ * lock held is that of the new folio, which nobody else knows.
+ */
 static void text_wait_for_test(void)
 {
 	int i;

@@ -289,15 +289,16 @@ static unsigned long sleeps_of(int pid)
 	return times;
 }
 
-/* While it has something to do it sleeps for 10 ms at a time. */
+/* While it has something to do it zeroes, or sleeps for 10 ms at a time. */
 static void until_it_sleeps_long(int pid)
 {
-	unsigned long before;
+	unsigned long slept, scrubbed;
 
 	do {
-		before = sleeps_of(pid);
+		slept = sleeps_of(pid);
+		scrubbed = stat_of("scrubbed_pages");
 		usleep(1000000);
-	} while (sleeps_of(pid) != before);
+	} while (sleeps_of(pid) != slept || stat_of("scrubbed_pages") != scrubbed);
 }
 
 /* It sleeps when its zones have their share, and is woken when somebody has taken it. */
