@@ -4,6 +4,7 @@
  * order. After each step the content must be right and the reverse map complete.
  */
 #define _GNU_SOURCE
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
@@ -704,7 +705,7 @@ static void generations_live(struct chain *chain, int pattern, void *base,
 	} while (generation + 1 < DEPTH && !fork() && ++generation);
 
 	while (!__atomic_load_n(&chain->leave[generation], __ATOMIC_SEQ_CST))
-		usleep(2000);
+		syscall(SYS_futex, &chain->leave[generation], FUTEX_WAIT, 0, NULL);
 	for (i = 0; i < CHAIN_PAGES; i++)
 		chain->bad[generation] += *word(base, i) != expected[i];
 	_exit(0);
@@ -746,6 +747,7 @@ static void chain_run(struct __test_metadata *_metadata, int pattern, int order)
 		pid_t pid = chain->pid[generation];
 
 		__atomic_store_n(&chain->leave[generation], 1, __ATOMIC_SEQ_CST);
+		syscall(SYS_futex, &chain->leave[generation], FUTEX_WAKE, 1);
 		EXPECT_EQ(0, kill(pid, 0));
 		/* Its parent may live and not wait: a zombie has no memory either. */
 		for (int n = 0; n < 60000 && !kill(pid, 0); n++) {
