@@ -58,8 +58,6 @@ grep -q ' cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup
 mounted tmpfs /dev/shm
 mounted devpts /dev/pts
 chmod 1777 /dev/shm
-# The scan at the end is the one that counts; the kernel's own would run beside the command.
-[ -w /sys/kernel/debug/kmemleak ] && echo scan=off >/sys/kernel/debug/kmemleak
 mkfifo /run/quire.output
 cat /run/quire.output >"$(port quire.output)" &
 copier=$!
@@ -73,11 +71,11 @@ status=$?
 # A daemon that the command left behind may hold the pipe.
 for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
-	# Objects younger than five seconds are not reported, nor those that the scan before has not seen or seen changed;
-	# what is suspected then another scan may clear.
-	sleep 6
 	# It switches itself off, for good, when it has no memory.
 	echo scan >/sys/kernel/debug/kmemleak || echo "leak kmemleak is off, leaks would not be seen" >&3
+	# Objects that the scan before has not seen or seen changed are not reported, nor those younger than five seconds;
+	# what is suspected then another scan may clear.
+	sleep 6
 	echo scan >/sys/kernel/debug/kmemleak
 	if [ -s /sys/kernel/debug/kmemleak ] || [ -n "$(head -c1 /sys/kernel/debug/kmemleak | tr -d '\0')" ]; then
 		echo scan >/sys/kernel/debug/kmemleak
