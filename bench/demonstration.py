@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import signal
 import sys
 import time
 
 from bench import core, reporting, runner, table
-from guest import boot
+from guest import boot, cli
 
 FIVE = ("fork-table", "shm-table", "pft", "text", "lots-of-forks")
 COLUMNS = ["off", "on"]
@@ -42,24 +42,22 @@ class ProgressLine:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demonstration; the last line names the report."""
-    parser = argparse.ArgumentParser(prog="bench/demo", description=__doc__)
+    parser = cli.Parser(prog="bench/demo", description=__doc__)
     parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
-    progress = ProgressLine(1 + len(FIVE) * len(COLUMNS))
     try:
-        probe, results, failed = runner.run_all(list(FIVE), COLUMNS, core.Options(quick=True), 1, progress, COUNTED)
-    except (core.BenchError, boot.BootError, OSError) as error:
-        print(f"\nbench/demo: {error}", file=sys.stderr)
+        with contextlib.closing(ProgressLine(1 + len(FIVE) * len(COLUMNS))) as progress:
+            probe, results, failed = runner.run_all(list(FIVE), COLUMNS, core.Options(quick=True), 1, progress, COUNTED)
+        print(table.probe_text(probe))
+        for result in results:
+            print(table.text_of(result))
+        print("== in short\n\n" + table.summary_text(results))
+        for text in failed:
+            print(f"bench/demo: FAILED {text}", file=sys.stderr)
+        print(f"report: {reporting.write(results, probe, reporting.OUT / 'report.html')}")
+    except (core.BenchError, boot.BootError, OSError, MemoryError) as error:
+        print(f"bench/demo: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    finally:
-        progress.close()
-    print(table.probe_text(probe))
-    for result in results:
-        print(table.text_of(result))
-    print("== in short\n\n" + table.summary_text(results))
-    for text in failed:
-        print(f"bench/demo: FAILED {text}", file=sys.stderr)
-    print(f"report: {reporting.write(results, probe, reporting.OUT / 'report.html')}")
     return 1 if failed else 0

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import html
 import importlib
@@ -16,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import core, table
+from guest import cli
 
 OUT = core.HERE.parent / "build" / "bench"
 COLORS = {"vanilla": "#8c8c8c", "off": "#4c78a8", "on": "#e45756"}
+NEEDED = {"name", "title", "features", "shown", "more_is_better", "native", "main", "notes", "base", "clock", "quick",
+          "runs", "guest", "columns"}
+GIVE = "give a file that bench/run --json wrote"
 STYLE = """body { font: 16px/1.45 sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; font-size: 13px }
 table { border-collapse: collapse } td, th { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right }
@@ -28,7 +31,10 @@ td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: l
 
 def pyplot() -> types.ModuleType:
     """Return matplotlib's plotting, which needs no display; it is slow to load, and only the report needs it."""
-    import matplotlib  # pylint: disable=import-outside-toplevel
+    try:
+        import matplotlib  # pylint: disable=import-outside-toplevel
+    except ImportError as error:
+        raise core.BenchError(f"matplotlib cannot be loaded ({error}): make packages") from error
 
     matplotlib.use("Agg")
     return importlib.import_module("matplotlib.pyplot")
@@ -151,19 +157,32 @@ def write(results: list[dict], probe: dict | None, path: Path) -> Path:
     return path
 
 
+def results_in(data: Any) -> list[dict]:
+    """Return the results that a JSON file holds, of one benchmark or of many; none where it holds anything else."""
+    found = data.get("results", [data]) if isinstance(data, dict) else []
+    good = isinstance(found, list) and all(isinstance(one, dict) and NEEDED <= set(one) for one in found)
+    return found if good else []
+
+
 def read(paths: list[Path]) -> tuple[list[dict], dict | None]:
-    """Return the results in JSON files, of one benchmark or of many, and the last machine probe."""
+    """Return the results in JSON files and the last machine probe; raises BenchError for a file that has none."""
     results, probe = [], None
     for path in paths:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise core.BenchError(f"{path} cannot be read ({error}): {GIVE}") from error
+        found = results_in(data)
+        if not found:
+            raise core.BenchError(f"{path} holds no results: {GIVE}")
         probe = data.get("machine") or probe
-        results += data["results"] if "results" in data else [data]
+        results += found
     return results, probe
 
 
 def main(argv: list[str] | None = None) -> int:
     """Write the report that the command line asks for."""
-    parser = argparse.ArgumentParser(prog="bench/report", description=__doc__)
+    parser = cli.Parser(prog="bench/report", description=__doc__)
     parser.add_argument("--output", type=Path, default=OUT / "report.html", metavar="FILE")
     parser.add_argument("json", type=Path, nargs="*", metavar="JSON", help="default: all of build/bench")
     args = parser.parse_args(argv)
@@ -173,8 +192,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     try:
         results, probe = read(paths)
-    except (OSError, ValueError, KeyError) as error:
-        print(f"bench/report: {error}", file=sys.stderr)
+        print(f"report: {write(results, probe, args.output)}")
+    except (core.BenchError, OSError, MemoryError) as error:
+        print(f"bench/report: {cli.explain(error)}", file=sys.stderr)
         return 1
-    print(f"report: {write(results, probe, args.output)}")
     return 0

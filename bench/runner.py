@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import core, table
-from guest import boot, build
+from guest import boot, build, cli, paths
 
 REPO = core.HERE.parent
 OUT = REPO / "build" / "bench"
@@ -81,6 +81,10 @@ def guest_script(benchmark: core.Benchmark, options: core.Options) -> str:
 
 def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> None:
     """Build the programs that these benchmarks need."""
+    try:
+        build.check_tools(("make", "gcc"))
+    except build.BuildError as error:
+        raise core.BenchError(str(error)) from error
     wanted = sorted({p for b in benchmarks for p in programs_of(b, options)})
     command = ["make", "-s", "-C", str(core.HERE), f"OUT={OUT / 'bin'}"]
     command += [str(OUT / "bin" / p) for p in wanted]
@@ -160,7 +164,7 @@ def _first_line(*command: str) -> str:
 def origin_of_kernel(variant: str) -> dict[str, str]:
     """Return what our kernel was built from, as its build noted it, and the tools that built and run it."""
     note = REPO / "build" / variant / "origin.json"
-    origin = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    origin = paths.read_stamp(note) or {}
     tools = {"compiler": _first_line("gcc", "--version"), "qemu": _first_line("qemu-system-x86_64", "--version")}
     return {"commit": "of an unknown commit", "date": "an unknown date", "changed": "no", **origin, **tools}
 
@@ -263,7 +267,7 @@ def run_all(
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the command line's values."""
-    parser = argparse.ArgumentParser(prog="bench/run", description=__doc__)
+    parser = cli.Parser(prog="bench/run", description=__doc__)
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 1 %%")
     clock.add_argument("--clock", action="store_true", help="measure time, with two CPUs (the default)")
@@ -300,7 +304,19 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error("--repeat takes a number from 1 on")
     if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
         parser.error("--gate needs the columns vanilla and off")
+    if args.json and (args.json.is_dir() or not args.json.parent.is_dir()):
+        parser.error(f"--json takes a file in a folder that is there, not {args.json}")
     return args
+
+
+def show(probe: dict, results: list[dict], failed: list[str]) -> None:
+    """Print all tables, and what failed."""
+    print(table.probe_text(probe))
+    for result in results:
+        print(table.text_of(result))
+        print(table.aims_text(result))
+    for text in failed:
+        print(f"bench/run: FAILED {text}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -318,19 +334,15 @@ def main(argv: list[str] | None = None) -> int:
         probe, results, failed = run_all(
             names, args.columns, options, args.repeat, lambda text: print(f"[{text}]", file=sys.stderr, flush=True)
         )
-    except (core.BenchError, boot.BootError, OSError) as error:
-        print(f"bench/run: {error}", file=sys.stderr)
+        if args.gate is not None:
+            failed += [line for result in results for line in core.worse_off(result, args.gate)]
+        show(probe, results, failed)
+        if args.json:
+            text = json.dumps({"machine": probe, "results": results}, indent=1)
+            args.json.write_text(text + "\n", encoding="utf-8")
+    except (core.BenchError, boot.BootError, OSError, MemoryError) as error:
+        print(f"bench/run: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(table.probe_text(probe))
-    for result in results:
-        print(table.text_of(result))
-        print(table.aims_text(result))
-    if args.json:
-        args.json.write_text(json.dumps({"machine": probe, "results": results}, indent=1) + "\n", encoding="utf-8")
-    if args.gate is not None:
-        failed += [line for result in results for line in core.worse_off(result, args.gate)]
-    for text in failed:
-        print(f"bench/run: FAILED {text}", file=sys.stderr)
     return 1 if failed else 0

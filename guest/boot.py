@@ -31,10 +31,14 @@ from guest import build, paths, splat
 SPLAT = 70      # exit status: the kernel complained
 HUNG = 71       # exit status: the command, or the guest, did not end in time
 DIED = 72       # exit status: the guest ended without a status and without a splat
+QEMU = "qemu-system-x86_64"
 ATTEMPTS = 3
 BOOT_LIMIT = {"debug": 420.0}
 BOOT_LIMIT_OTHERS = 180.0
 POWEROFF_LIMIT = 240.0
+NO_INIT = "no init within {:.0f} s: run fewer guests at once, or see where the kernel hangs (guest/run --console)"
+NO_END = "the command did not end within {:.0f} s: it hangs, or needs more (guest/run --timeout) or an idle host"
+NO_POWEROFF = "the guest did not power off within {:.0f} s: see where the kernel hangs (guest/run --console)"
 ROOT_FLAGS = "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
 TAINTS = {5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
 BINARIES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
@@ -127,8 +131,8 @@ def _command_script(cmd: list[str] | str, cwd: str) -> str:
 def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount: bool, kvm: bool,
          numa: int, qemu_options: str = "") -> list[str]:
     vng = _find("vng")
-    if not vng:
-        raise BootError("virtme-ng (vng) is missing: make packages")
+    if not vng or not _find(QEMU):
+        raise BootError(f"{QEMU if vng else 'virtme-ng (vng)'} is missing: make packages")
     qemu = (f"-chardev file,id=qoutput,path={folder}/output -chardev file,id=qprotocol,path={folder}/protocol "
             "-device virtio-serial-pci,id=qports "
             "-device virtserialport,bus=qports.0,name=quire.output,chardev=qoutput "
@@ -176,8 +180,8 @@ def _host_megabytes() -> int:
 def check_memory(memory: str) -> None:
     """Raise BootError if that is no size of memory, or more than the host has."""
     if _megabytes(memory) > _host_megabytes():
-        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB: "
-                        "give less (--memory)")
+        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB with "
+                        "its swap: add swap, or give less (guest/run --memory; a benchmark's guest has a fixed size)")
 
 
 @contextlib.contextmanager
@@ -287,7 +291,7 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
         result.status, result.reason = HUNG, timed_out
     elif not said:
         result.reason = ("the guest ended without a status: if the host's dmesg says that QEMU was killed for memory, "
-                         "run fewer guests at once or give less --memory")
+                         "run fewer guests at once, add swap or give less (guest/run --memory)")
     if splats:
         panics = [known for known in splats if known.kind == "panic"]
         first = panics[0] if panics else splats[0]
@@ -327,18 +331,18 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
                 in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
                 if guest.said("started") is None:
                     guest.kill()
-                    result = _judge(guest, "" if in_time else f"no init within {boot_limit:.0f} s", 0)
+                    result = _judge(guest, "" if in_time else NO_INIT.format(boot_limit), 0)
                     if result.splats or attempt == ATTEMPTS:
                         result.console += _read(folder / "vng")
                         return result
-                    print(f"guest: did not reach its init ({result.reason}), starting it again", file=sys.stderr)
+                    print(f"guest: {result.reason}; starting it again", file=sys.stderr)
                     continue
                 started, timed_out = time.monotonic(), ""
                 if not guest.wait(lambda: guest.said("status") is not None, timeout):
-                    timed_out = f"the command did not end within {timeout:.0f} s"
+                    timed_out = NO_END.format(timeout)
                 seconds = time.monotonic() - started
                 if not timed_out and not guest.wait(lambda: False, POWEROFF_LIMIT):
-                    timed_out = f"the guest did not power off within {POWEROFF_LIMIT:.0f} s"
+                    timed_out = NO_POWEROFF.format(POWEROFF_LIMIT)
                 guest.kill()
                 return _judge(guest, timed_out, seconds)
             finally:
@@ -366,8 +370,9 @@ def kvm_works(kernel: str) -> bool:
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     answer = paths.BUILD / "kvm.json"
-    if answer.exists():
-        return bool(json.loads(answer.read_text(encoding="utf-8"))["works"])
+    known = paths.read_stamp(answer)
+    if known:
+        return bool(known["works"])
     with _folder() as folder:
         (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
         (folder / "command").write_text("true\n", encoding="utf-8")
@@ -375,5 +380,5 @@ def kvm_works(kernel: str) -> bool:
         guest.wait(lambda: guest.said("status") is not None, 90)
         works = guest.said("status") == "0"
         guest.kill()
-    answer.write_text(json.dumps({"works": works}), encoding="utf-8")
+    paths.write_stamp(answer, json.dumps({"works": works}))
     return works

@@ -8,8 +8,6 @@ answers for every clone of this repository.
 
 from __future__ import annotations
 
-import argparse
-import errno
 import hashlib
 import json
 import os
@@ -22,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from guest import paths, tree
+from guest import cli, paths, tree
 
 FRAGMENTS: dict[str, tuple[str, ...]] = {
     "vanilla": ("guest",),
@@ -114,18 +112,20 @@ def _run(variant: str, command: list[str]) -> None:
         done = subprocess.run(command, cwd=source_of(variant), env=environment(), stdin=subprocess.DEVNULL,
                               stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
-        raise BuildError(f"{variant}: `{' '.join(command)}` failed:\n{_tail(log)}")
+        raise _failed(f"{variant}: `{' '.join(command)}` failed", log)
 
 
-def _tail(log: Path, lines: int = 40) -> str:
-    text = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
-    return "\n".join(["  " + line for line in text] + [f"(log: {log.relative_to(paths.REPO)})"])
+def _failed(what: str, log: Path, lines: int = 40) -> BuildError:
+    """Print the end of a log; returns the error to raise, which says in one line what to do next."""
+    last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    print("\n".join("  " + line for line in last), file=sys.stderr)
+    advice = cli.advice("\n".join(last)) or "mend that and run it again"
+    return BuildError(f"{what}, {log.relative_to(paths.REPO)} says why: {advice}, it goes on where it ended")
 
 
 def _config_hash(variant: str) -> str:
     digest = hashlib.sha256()
-    manifest = paths.TREE.with_name("tree.json")
-    touched = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
+    touched = paths.read_stamp(paths.TREE.with_name("tree.json")) or []
     kconfigs = [paths.TREE / name for name in touched if Path(name).name.startswith("Kconfig")]
     for path in fragments_of(variant) + (kconfigs if source_of(variant) == paths.TREE else []):
         digest.update(path.read_bytes() + b"\0")
@@ -163,12 +163,16 @@ def _count(variant: str) -> Path:
 
 def _expected_objects(variant: str) -> int:
     """Return how many objects a variant has, or about; 0 where there is no telling."""
-    if variant in PACKAGED and not _count(variant).exists():
-        return 0
-    for known in (variant, *FRAGMENTS):
-        if _count(known).exists():
-            return int(_count(known).read_text(encoding="utf-8"))
-    return ESTIMATED_OBJECTS
+    for known in (variant,) if variant in PACKAGED else (variant, *FRAGMENTS):
+        count = paths.read_stamp(_count(known))
+        if count:
+            return int(count)
+    return 0 if variant in PACKAGED else ESTIMATED_OBJECTS
+
+
+def _objects_made(variant: str) -> int:
+    """Return how many objects of a variant there are, whoever made them."""
+    return sum(1 for _ in objects_of(variant).rglob("*.o"))
 
 
 def _ending(process: "subprocess.Popen[str]") -> Iterator[str]:
@@ -184,6 +188,7 @@ def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | No
     """Run make, with variables of its own in the environment; returns how many objects it compiled."""
     log = paths.BUILD / variant / "build.log"
     fresh = not (objects_of(variant) / "vmlinux").exists()
+    before = _objects_made(variant) if fresh else 0  # by a build that was interrupted
     expected, done, start, shown = _expected_objects(variant), 0, time.monotonic(), 0.0
     jobs = (os.cpu_count() or 1) + 1
     command = make_command(variant, f"-j{jobs}", goal)
@@ -198,16 +203,16 @@ def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | No
             if now - shown > (0.5 if terminal else 120):
                 if shown or terminal:
                     total = f" of about {expected}" if fresh and expected else ""
-                    text = f"{variant}: {done}{total} objects, {int(now - start)} s"
+                    text = f"{variant}: {before + done}{total} objects, {int(now - start)} s"
                     print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr,
                           flush=True)
                 shown = now
     if terminal:
         print("\r\033[K", end="", file=sys.stderr)
     if process.returncode:
-        raise BuildError(f"{variant}: the build failed:\n{_tail(log)}")
+        raise _failed(f"{variant}: the build failed", log)
     if fresh:
-        _count(variant).write_text(str(done), encoding="utf-8")
+        paths.write_stamp(_count(variant), str(_objects_made(variant)))
     return done
 
 
@@ -245,8 +250,7 @@ def build(variant: str) -> Path:
         _install(objects / "vmlinux", paths.BUILD / variant / "vmlinux")
         _install(objects / ".config", paths.BUILD / variant / "config")
         _install(built, image)
-    origin = paths.BUILD / variant / "origin.json"
-    origin.write_text(json.dumps(_origin()), encoding="utf-8")
+    paths.write_stamp(paths.BUILD / variant / "origin.json", json.dumps(_origin()))
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
           f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)
     return image
@@ -261,9 +265,9 @@ def check_space(variants: list[str], free: int) -> None:
                          "make room, or `make clean` and build again")
 
 
-def check_tools() -> None:
+def check_tools(tools: tuple[str, ...] = TOOLS) -> None:
     """Raise BuildError if the host lacks a program that a build runs."""
-    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    missing = [tool for tool in tools if not shutil.which(tool)]
     if missing:
         raise BuildError(f"this host has no {', '.join(missing)}: make packages (or python3 -m guest.packages)")
 
@@ -282,17 +286,15 @@ def build_all(variants: list[str]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m guest.build", description="Build kernel variants.")
+    parser = cli.Parser(prog="python3 -m guest.build", description="Build kernel variants.")
     parser.add_argument("variants", nargs="+", choices=list(FRAGMENTS), metavar="VARIANT",
                         help=f"one of {', '.join(FRAGMENTS)}")
     args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that make is ended too
     try:
         build_all(args.variants)
-    except (BuildError, tree.TreeError, OSError) as error:
-        full = getattr(error, "errno", 0) == errno.ENOSPC or "No space left on device" in str(error)
-        advice = ": make room and build again, it goes on where it ended" if full else ""
-        print(f"error: {error}{advice}", file=sys.stderr)
+    except (BuildError, tree.TreeError, OSError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

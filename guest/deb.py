@@ -9,14 +9,13 @@ has "-quire" in it, so the stock kernel stays as it is and can be booted. The pa
 
 from __future__ import annotations
 
-import argparse
 import lzma
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from guest import build, packages, paths, tree
+from guest import build, cli, packages, paths, tree
 
 VARIANT = "deb"
 OUTPUT = paths.BUILD / "deb"
@@ -98,7 +97,7 @@ def make(config: Path, headers: bool = True) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m guest.deb", description=(__doc__ or "").splitlines()[0])
+    parser = cli.Parser(prog="python3 -m guest.deb", description=(__doc__ or "").splitlines()[0])
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--flavour", choices=FLAVOURS, default="amd64",
                         help="which of Debian's kernels to be configured like (default: amd64, for any machine)")
@@ -115,8 +114,8 @@ def main(argv: list[str] | None = None) -> int:
             raise build.BuildError(f"{free >> 30} GB are free for build/, about {room >> 30} GB are needed: make room, "
                                    "or take the flavour cloud-amd64")
         made = make(config, not args.no_headers)
-    except (build.BuildError, tree.TreeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (build.BuildError, tree.TreeError, OSError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
         print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): mend that and run `make deb` "

@@ -6,7 +6,6 @@ Both name what they fetch before they fetch it. Nothing is done, and nothing fet
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shlex
@@ -14,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from guest import paths, tree
+from guest import cli, paths, tree
 
 # Alternatives are separated by a bar; the first that apt offers is installed.
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -46,6 +45,25 @@ def offered(package: str) -> bool:
     return "Candidate:" in done.stdout and "Candidate: (none)" not in done.stdout
 
 
+def upstream(version: str) -> str:
+    """Return the kernel's version in a package's: 6.12.94-1~bpo12+1 is of Linux 6.12.94."""
+    return version.split("-", 1)[0]
+
+
+def base_to_install(package: str, verified: list[str]) -> str:
+    """Return what apt is to install as the base: the newest verified version offered, else its newest, with a note."""
+    done = subprocess.run(["apt-cache", "madison", package], text=True, check=False, stdout=subprocess.PIPE)
+    offers = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line.count("|") == 2]
+    good = [offer for offer in offers if upstream(offer) in verified]
+    if good:
+        newest = max(good, key=lambda offer: [int(number) for number in upstream(offer).split(".")])
+        return f"{package}={newest}"
+    if offers:
+        print(f"note: of {package} apt offers {', '.join(offers)}, none of which base.conf lists as verified "
+              f"({', '.join(verified)}): the newest is taken", file=sys.stderr, flush=True)
+    return package
+
+
 def missing() -> list[str]:
     """Return the packages that are not installed."""
     wanted = [package for group in PACKAGES.values() for package in group]
@@ -55,12 +73,14 @@ def missing() -> list[str]:
 
 
 def install(wanted: list[str]) -> None:
-    """Install packages with apt, by name."""
+    """Install packages with apt, by name; the kernel's base in a version that is verified."""
+    conf = tree.read_base_conf()
     root = [] if os.geteuid() == 0 else ["sudo"]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     print(f"installing the Debian packages {' '.join(wanted)}", file=sys.stderr, flush=True)
     subprocess.run([*root, "apt-get", "update", "-qq"], check=True, env=environment, stdout=sys.stderr)
     names = [next(filter(offered, package.split("|")), package.split("|")[0]) for package in wanted]
+    names = [base_to_install(name, conf["verified"].split()) if name == conf["package"] else name for name in names]
     subprocess.run([*root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], check=True,
                    env=environment, stdout=sys.stderr)
 
@@ -94,7 +114,7 @@ def make_venv() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m guest.packages", description=__doc__.splitlines()[0])
+    parser = cli.Parser(prog="python3 -m guest.packages", description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="only name what is missing")
     args = parser.parse_args(argv)
     try:
@@ -110,8 +130,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: `{shlex.join(map(str, error.cmd))}` failed (its messages are above): mend that and run "
               "`make packages` again", file=sys.stderr)
         return 1
-    except OSError as error:
+    except FileNotFoundError as error:
         print(f"error: {error}: this needs a Debian 12 or 13 host, and sudo unless you are root", file=sys.stderr)
+        return 1
+    except (OSError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where things are, and the lock that keeps two builds out of one tree."""
+"""Where things are, how notes of what is made are kept, and the lock that keeps two builds out of one tree."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "build"
@@ -17,6 +20,24 @@ VENV = BUILD / "venv"
 OVERLAY = REPO / "kernel" / "overlay"
 HOOKS = REPO / "kernel" / "hooks"
 CONFIG = REPO / "kernel" / "config"
+
+
+def write_stamp(path: Path, text: str) -> None:
+    """Write a file whole: an interruption or a full disk leaves what was there. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_stamp(path: Path) -> Any:
+    """Return what a file holds as JSON; None where there is no file, or what it holds is cut off."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 @contextlib.contextmanager

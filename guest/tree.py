@@ -10,7 +10,6 @@ Files that nobody edits are hard links to the base. Replace files in build/tree,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -20,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from guest import paths
+from guest import cli, paths
 
 # Folders of the kernel that hooks do not touch and that are large: linked. The others are copied, so that an
 # editor that writes in place cannot reach the base through build/tree.
@@ -104,7 +103,7 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
     state = {"source": str(source), "size": stat.st_size, "time": int(stat.st_mtime)}
     if not source.is_file():
         state = {"source": str(source), "version": kernel_version(source)}
-    if base.exists() and stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) == state:
+    if base.exists() and paths.read_stamp(stamp) == state:
         return kernel_version(base)
     temporary = base.with_name(base.name + ".new")
     if temporary.exists():
@@ -128,7 +127,7 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
     if base.exists():
         shutil.rmtree(base)
     temporary.rename(base)
-    stamp.write_text(json.dumps(state), encoding="utf-8")
+    paths.write_stamp(stamp, json.dumps(state))
     return version
 
 
@@ -230,9 +229,9 @@ def _replace(source: Path, target: Path) -> None:
 def sync(base: Path, tree: Path, staged: dict[str, Path]) -> list[str]:
     """Bring the tree up to the staged files; returns the paths that changed."""
     manifest = tree.with_name(tree.name + ".json")
-    before: list[str] = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
+    before: list[str] = paths.read_stamp(manifest) or []
     # Written before the work: a run that is interrupted leaves a list that still covers all it touched.
-    manifest.write_text(json.dumps(sorted(set(before) | set(staged))), encoding="utf-8")
+    paths.write_stamp(manifest, json.dumps(sorted(set(before) | set(staged))))
     changed: list[str] = []
     for name in sorted(set(before) | set(staged)):
         wanted = staged.get(name) or (base / name if (base / name).exists() else None)
@@ -247,24 +246,28 @@ def sync(base: Path, tree: Path, staged: dict[str, Path]) -> list[str]:
         elif not target.exists() or target.read_bytes() != wanted.read_bytes():
             _replace(wanted, target)
             changed.append(name)
-    manifest.write_text(json.dumps(sorted(staged)), encoding="utf-8")
+    paths.write_stamp(manifest, json.dumps(sorted(staged)))
     return changed
 
 
 def make_tree(base: Path, tree: Path, hooks: Path, overlay: Path, force: bool = False) -> list[str]:
-    """Make or update `tree` from `base`; returns the paths that changed. Nothing changes if a patch fails."""
+    """Make or update `tree` from `base`; returns the paths that changed. Nothing changes if a patch fails.
+
+    A tree of which it is not known what it was made from, or what in it is ours, is made from nothing.
+    """
     with tempfile.TemporaryDirectory() as folder:
         staged = stage(base, hooks, overlay, Path(folder))
-        origin = tree.with_name(tree.name + ".base")
+        origin, manifest = tree.with_name(tree.name + ".base"), tree.with_name(tree.name + ".json")
         stamp = base.with_name(base.name + ".json")
         made_from = stamp.read_text(encoding="utf-8") if stamp.exists() else str(base)
-        if force or not tree.exists() or not origin.exists() or origin.read_text(encoding="utf-8") != made_from:
+        known = tree.exists() and origin.exists() and paths.read_stamp(manifest) is not None
+        if force or not known or origin.read_text(encoding="utf-8") != made_from:
             if tree.exists():
                 shutil.rmtree(tree)
-            tree.with_name(tree.name + ".json").unlink(missing_ok=True)
+            manifest.unlink(missing_ok=True)
             origin.unlink(missing_ok=True)
             clone(base, tree)
-            origin.write_text(made_from, encoding="utf-8")
+            paths.write_stamp(origin, made_from)
         return sync(base, tree, staged)
 
 
@@ -282,14 +285,14 @@ def update(force: bool = False) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m guest.tree", description="Make build/tree.")
+    parser = cli.Parser(prog="python3 -m guest.tree", description="Make build/tree.")
     parser.add_argument("--force", action="store_true", help="make it from nothing (all objects are then rebuilt)")
     args = parser.parse_args(argv)
     try:
         with paths.build_lock():
             changed = update(args.force)
-    except (TreeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (TreeError, OSError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     for name in changed:
         print(name)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import subprocess
@@ -220,6 +221,51 @@ def test_json_and_report(result: dict, tmp_path: Path) -> None:
     assert "data:image/png;base64," in text and "on/vanilla 0.250" in text and "median of 3 boot(s)" in text
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", "3", '{"results": 3}', '{"results": [{"columns": {}}]}', '{"resu', None])
+def test_report_of_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None) -> None:
+    """A file that bench/run did not write, or no file, is answered in one line that says what to give."""
+    path = tmp_path / "some.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    assert reporting.main(["--output", str(tmp_path / "report.html"), str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"bench/report: {path} ") and said.endswith(": give a file that bench/run --json wrote\n")
+    assert said.count("\n") == 1 and not (tmp_path / "report.html").exists()
+
+
+def test_report_without_the_packages(result: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    """A fresh clone is told what to run."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    path = runner.save(result, None, tmp_path / "micro.json")
+    assert reporting.main(["--output", str(tmp_path / "report.html"), str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bench/report: matplotlib ") and said.endswith(": make packages\n") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("main", [runner.main, demonstration.main])
+def test_disk_that_fills_up_at_the_end(result: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                       capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], int]) -> None:
+    """What was measured is printed although its file cannot be written, and the error is one line."""
+    def full(*_: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runner, "run_all", lambda *_: (a_column({"x": [5]}), [result], ["pft failed"]))
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["--json", str(tmp_path / "all.json")] if main == runner.main else []) == 1
+    said = capsys.readouterr()
+    assert "== micro: small things" in said.out
+    first, last = said.err.splitlines()
+    assert first.endswith("FAILED pft failed") and last.endswith("No space left on device: make room and run it again")
+
+
+def test_programs_without_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A host without make is told where it comes from."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(core.BenchError, match="this host has no make, gcc: make packages"):
+        runner.build_programs([core.load("micro")], TINY)
+
+
 def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drift of the machine meets all columns alike; a failing benchmark does not stop the others."""
     order = []
@@ -348,7 +394,10 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["bench/run", "--clock", "--jump", "micro"], "--jump needs --icount"),
         (["bench/results", "--run", "frok-table"], "there are: machine, after-fork"),
         (["bench/report", "nonesuch.json"], "nonesuch.json"),
-        (["guest/run", "--memory", "100000G", "--", "true"], "give less (--memory)"),
+        (["bench/run", "--json", "nonesuch/all.json", "micro"], "takes a file in a folder that is there"),
+        (["bench/demo", "--quick"], "bench/demo: error: unrecognized arguments: --quick (bench/demo --help says more)"),
+        (["guest/run"], "guest/run: error: no command (guest/run --help says more)"),
+        (["guest/run", "--memory", "100000G", "--", "true"], "add swap, or give less (guest/run --memory"),
         (["guest/run", "--memory", "much", "--", "true"], "not a size of memory: 'much'"),
         ([sys.executable, "-m", "guest.build", "debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
         (["make", "kernel", "VARIANT=debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
@@ -357,7 +406,7 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
 def test_bad_input_is_answered(command: list[str], says: str) -> None:
     """A wrong word gives an error that names the right ones, a status that is not zero, and no traceback."""
     status, said = run_command(*command)
-    assert status != 0 and says in said and "Traceback" not in said
+    assert status != 0 and says in said and "Traceback" not in said and "usage:" not in said
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import runner
 from guest import boot, build, paths, tree
 
 # Makes the files that guest.build asks for, but no object twice; and waits to be killed before the object STOP.
@@ -23,6 +24,7 @@ case $goal in
 tinyconfig) echo CONFIG_TINY=y > $out/.config ;;
 olddefconfig) ;;
 bzImage)
+	[ -z "$SAYS" ] || { seq 100; echo "$SAYS"; exit 2; }
 	i=0
 	while [ $((i += 1)) -le 20 ]; do
 		[ -e $out/$i.o ] && continue
@@ -69,6 +71,12 @@ class Workshop:
         return subprocess.Popen([sys.executable, "-c", BUILD_ONE, *places], cwd=paths.REPO, env=environment,
                                 start_new_session=True, text=True, stderr=subprocess.PIPE)
 
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have `guest.build` build here in this process, too."""
+        for name, path in {"REPO": self.folder, "BUILD": self.build, "BASE": self.base, "CONFIG": self.config}.items():
+            monkeypatch.setattr(paths, name, path)
+        monkeypatch.setenv("PATH", f"{self.tools}:/usr/bin:/bin")
+
     def objects(self) -> list[Path]:
         """Return the objects that are there."""
         return sorted((self.base / "o-vanilla").glob("*.o"))
@@ -91,6 +99,7 @@ def test_interrupted_build_resumes(tmp_path: Path, how: signal.Signals) -> None:
     assert second.returncode == 0, said
     assert {path: path.stat().st_mtime_ns for path in made} == made
     assert len(shop.objects()) == 20 and "vanilla: 15 objects compiled" in said
+    assert (shop.build / "vanilla/objects").read_text(encoding="utf-8") == "20"
     assert (shop.build / "vanilla/bzImage").read_text(encoding="utf-8").split() == [p.read_text().strip()
                                                                                    for p in shop.objects()]
 
@@ -114,10 +123,7 @@ def test_interrupted_kernel_boots() -> None:
 def test_interrupted_configuration_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A configuration without its stamp, or of other fragments, is made anew."""
     shop = Workshop(tmp_path)
-    monkeypatch.setattr(paths, "BASE", shop.base)
-    monkeypatch.setattr(paths, "BUILD", shop.build)
-    monkeypatch.setattr(paths, "CONFIG", shop.config)
-    monkeypatch.setenv("PATH", f"{shop.tools}:/usr/bin:/bin")
+    shop.enter(monkeypatch)
     (shop.build / "vanilla").mkdir()
     objects = shop.base / "o-vanilla"
     objects.mkdir()
@@ -182,27 +188,96 @@ def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The disk may fill up although there was room; what is built stays, and the error says so."""
+    """The disk may fill up although there was room."""
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tree, "make_base", full)
     said = build_main(monkeypatch, capsys)
-    assert "No space left" in said and "make room" in said and "goes on" in said
+    assert said == "error: [Errno 28] No space left on device: make room and run it again\n"
 
 
-def test_no_virtme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without virtme-ng no guest starts, and the error says where it comes from."""
-    monkeypatch.setattr(boot, "_find", lambda program: None)
-    with pytest.raises(boot.BootError, match="make packages"):
+@pytest.mark.parametrize("says, advice", [
+    ("mm/quire/core.c:1: error: what", "mend that and run it again"),
+    ("ld: final link failed: No space left on device", "make room and run it again"),
+    ("gcc: fatal error: Killed signal terminated program cc1", "free memory or add swap, and run it again"),
+])
+def test_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: str,
+                      advice: str) -> None:
+    """The end of the log comes first; the last line names the log and says what to do, by what the log says."""
+    Workshop(tmp_path).enter(monkeypatch)
+    monkeypatch.setattr(tree, "make_base", lambda: None)
+    monkeypatch.setenv("SAYS", says)
+    assert build.main(["vanilla"]) == 1
+    *details, last = capsys.readouterr().err.splitlines()
+    assert len(details) == 40 and details[-1] == f"  {says}"
+    assert last == ("error: vanilla: the build failed, build/vanilla/build.log says why: "
+                    f"{advice}, it goes on where it ended")
+
+
+@pytest.mark.parametrize("left", ["", '{"com'])
+def test_notes_that_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
+    """What an interruption left of the notes beside a kernel is taken for none, and written again."""
+    shop = Workshop(tmp_path)
+    shop.enter(monkeypatch)
+    monkeypatch.setattr(paths, "TREE", tmp_path / "build/tree")
+    monkeypatch.setattr(runner, "REPO", tmp_path)
+    (shop.build / "vanilla").mkdir()
+    for name in ("tree.json", "vanilla/origin.json", "vanilla/objects"):
+        (shop.build / name).write_text(left, encoding="utf-8")
+    assert runner.origin_of_kernel.__wrapped__("vanilla")["commit"] == "of an unknown commit"
+    build.build("vanilla")
+    assert paths.read_stamp(shop.build / "vanilla/origin.json")["changed"] == "no"
+    assert paths.read_stamp(shop.build / "vanilla/objects") == 20
+
+
+class WellGuest:
+    """A guest whose command has succeeded; counts how many there were."""
+
+    started = 0
+
+    def __init__(self, *_: object) -> None:
+        WellGuest.started += 1
+
+    def wait(self, *_: object) -> bool:
+        """It has ended."""
+        return True
+
+    def said(self, _: str) -> str:
+        """Return its status."""
+        return "0"
+
+    def kill(self) -> None:
+        """It is dead."""
+
+
+@pytest.mark.parametrize("left", ["", '{"wor'])
+def test_answer_about_kvm_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
+    """KVM is probed again, once."""
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    monkeypatch.setattr(boot, "image_of", lambda kernel: tmp_path / kernel)
+    monkeypatch.setattr(boot.os, "access", lambda *_: True)
+    monkeypatch.setattr(boot, "_vng", lambda *_: [])
+    monkeypatch.setattr(boot, "_Guest", WellGuest)
+    (tmp_path / "kvm.json").write_text(left, encoding="utf-8")
+    before = WellGuest.started
+    assert boot.kvm_works("quire") and boot.kvm_works("quire")
+    assert WellGuest.started == before + 1
+
+
+@pytest.mark.parametrize("absent", ["vng", "qemu-system-x86_64"])
+def test_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, absent: str) -> None:
+    """Without virtme-ng or QEMU no guest starts, and the error says where it comes from."""
+    monkeypatch.setattr(boot, "_find", lambda program: None if program == absent else f"/usr/bin/{program}")
+    with pytest.raises(boot.BootError, match=f"{absent}.* is missing: make packages"):
         boot._vng(tmp_path, tmp_path, "1G", 1, "", False, False, 1)  # pylint: disable=protected-access
 
 
 @pytest.mark.parametrize("last, status, reason", [
     ("exit 1", boot.DIED, "ended without a status"),
-    ("echo started > {folder}/protocol; exit 1", boot.DIED, "give less --memory"),
+    ("echo started > {folder}/protocol; exit 1", boot.DIED, "add swap or give less (guest/run --memory)"),
     ("echo started > {folder}/protocol; kill -KILL $$", boot.DIED, "killed for memory"),
-    ("echo started > {folder}/protocol; sleep 600", boot.HUNG, "did not end within 1 s"),
+    ("echo started > {folder}/protocol; sleep 600", boot.HUNG, "did not end within 1 s: it hangs, or needs more"),
 ])
 def test_guests_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: str, status: int, reason: str) -> None:
     """QEMU that ends before or after the command's start, and one that hangs, each have their status and advice."""
@@ -212,3 +287,19 @@ def test_guests_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: 
     monkeypatch.setattr(boot, "_vng", lambda folder, *rest: ["sh", "-c", last.format(folder=folder)])
     result = boot.run("true", memory="1G", timeout=1, kvm=False)
     assert result.status == status and reason in result.reason
+
+
+@pytest.mark.parametrize("limit, last, reason", [
+    ("BOOT_LIMIT_OTHERS", "sleep 600", "no init within 1 s: run fewer guests at once"),
+    ("POWEROFF_LIMIT", "printf 'started\\nstatus 0\\n' > {folder}/protocol; sleep 600", "not power off within 1 s: "),
+])
+def test_guests_that_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, last: str, reason: str) -> None:
+    """A guest that hangs before or after its command is ended, and the reason says where to look."""
+    (tmp_path / "quire").mkdir()
+    (tmp_path / "quire/bzImage").touch()
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    monkeypatch.setattr(boot, "_vng", lambda folder, *rest: ["sh", "-c", last.format(folder=folder)])
+    monkeypatch.setattr(boot, "ATTEMPTS", 1)
+    monkeypatch.setattr(boot, limit, 1.0)
+    result = boot.run("true", memory="1G", kvm=False)
+    assert result.status == boot.HUNG and reason in result.reason and "guest/run --console" in result.reason

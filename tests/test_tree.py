@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 from pathlib import Path
 
@@ -173,6 +174,52 @@ def test_linked_files_never_change_the_base(sandbox: Sandbox) -> None:
     sandbox.make()
     assert "ours" in sandbox.read("drivers/driver.c")
     assert (sandbox.base / "drivers/driver.c").read_text(encoding="utf-8") == "".join(LINES)
+
+
+@pytest.mark.parametrize("left", ["", '["mm/memory.c", "mm/qui'])
+@pytest.mark.parametrize("name", ["tree.json", "tree.base"])
+def test_tree_of_unknown_content_is_made_from_nothing(sandbox: Sandbox, name: str, left: str) -> None:
+    """Where a disk filled up under the list of our files, or what they were laid over, none of ours is left behind."""
+    sandbox.write(sandbox.overlay, "mm/quire/core.c", ["ours\n"])
+    sandbox.make()
+    (sandbox.overlay / "mm/quire/core.c").unlink()
+    stamp = sandbox.tree.with_name(name)
+    stamp.write_text(left, encoding="utf-8")
+    (sandbox.tree / "o-quire").mkdir()
+    assert not sandbox.make()
+    assert not (sandbox.tree / "mm/quire").exists() and not (sandbox.tree / "o-quire").exists()
+    assert stamp.read_text(encoding="utf-8") in ("[]", str(sandbox.base))
+
+
+@pytest.mark.parametrize("left", ["", '{"source": "/usr'])
+def test_base_of_unknown_origin_is_unpacked_again(tmp_path: Path, left: str) -> None:
+    """Where a disk filled up under the note of where the base is from; with the note nothing is unpacked."""
+    source, base = tmp_path / "linux", tmp_path / "base"
+    source.mkdir()
+    (source / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 1\n", encoding="utf-8")
+    for stamp, kept in ((None, True), (left, False)):
+        tree.unpack_base(source, base, "6.12", ["6.12.1"])
+        (base / "mark").touch()
+        if stamp is not None:
+            (tmp_path / "base.json").write_text(stamp, encoding="utf-8")
+        tree.unpack_base(source, base, "6.12", ["6.12.1"])
+        assert (base / "mark").exists() is kept
+
+
+def test_stamp_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails half-way leaves the stamp that was there, and nothing beside it."""
+    stamp = tmp_path / "tree.json"
+    paths.write_stamp(stamp, "[1]")
+    write = Path.write_text
+
+    def half(path: Path, text: str, **options: str) -> int:
+        write(path, text[:2], **options)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError):
+        paths.write_stamp(stamp, "[1, 2]")
+    assert paths.read_stamp(stamp) == [1] and list(tmp_path.iterdir()) == [stamp]
 
 
 def test_wrong_series_of_the_base_is_refused(tmp_path: Path) -> None:

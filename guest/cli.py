@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the commands share: a wrong command line, and a host that has run out of something, are answered in one line."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import re
+from typing import NoReturn
+
+NEXT = {
+    errno.ENOSPC: "make room and run it again",
+    errno.EDQUOT: "make room and run it again",
+    errno.ENOMEM: "free memory or add swap, and run it again",
+}
+KILLED = re.compile(r"\bKilled\b|\b[Oo]ut of memory\b")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that does not print its usage before an error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the command line, and exit with status 2."""
+        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help says more)\n")
+
+
+def advice(text: str) -> str:
+    """Return what to do next where a text says that the disk or the memory is full; nothing where it does not."""
+    for number, what in NEXT.items():
+        if os.strerror(number) in text:
+            return what
+    return NEXT[errno.ENOMEM] if KILLED.search(text) else ""
+
+
+def explain(error: BaseException) -> str:
+    """Return an error's text, with what to do next where the disk or the memory is full."""
+    text = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+    what = advice(text)
+    return f"{text}: {what}" if what else text
