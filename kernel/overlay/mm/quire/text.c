@@ -30,7 +30,7 @@
  * off, and as long as huge folios may be left.
  *
  * Undo: switching off empties the queue; enabled=2 also splits the huge folios
- * of all filesystems that count them (nr_thps). On filesystems that have large
+ * of all filesystems that count them (text_drain.c). On filesystems that have large
  * folios anyway nobody can tell ours from theirs, and they stay.
  */
 #define pr_fmt(fmt) "quire: " fmt
@@ -43,7 +43,6 @@
 #include <linux/memcontrol.h>
 #include <linux/magic.h>
 #include <linux/pagemap.h>
-#include <linux/pagevec.h>
 #include <linux/quire_text.h>
 #include <linux/sched/mm.h>
 #include <linux/secretmem.h>
@@ -62,7 +61,6 @@
 #define TEXT_TRIES		6	/* the delay doubles each time: 3.1 s between them */
 #define TEXT_MIN_RETRY_MS	20U
 #define TEXT_POSTPONE		4	/* delays, from the first mapping */
-#define TEXT_DRAIN_ROUNDS	5
 #define TEXT_RUNS_PER_S		10
 #define TEXT_STOP_WAIT_S	30
 
@@ -278,7 +276,13 @@ static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_
 	return why;
 }
 
-/* Is the block that starts at @index one huge entry of the page cache? */
+/**
+ * text_block_huge - is a block one huge entry of the page cache
+ * @mapping: the file's
+ * @index: the block's first page
+ *
+ * Does not sleep. Looks under RCU alone: it may be different a moment later.
+ */
 bool text_block_huge(struct address_space *mapping, pgoff_t index)
 {
 	XA_STATE(xas, &mapping->i_pages, index);
@@ -464,7 +468,15 @@ static void text_end(struct text_slot *slot)
 	text_release(slot);
 }
 
-/* How many pages of a block are resident; @first gets the first one's index. */
+/**
+ * text_resident - how many pages of a block are in the page cache
+ * @mapping: the file's
+ * @start: the block's first page
+ * @first: set to the index of the first one that is, if any
+ *
+ * Does not sleep. Looks under RCU alone, so the number may be wrong, and too large,
+ * while pages come and go.
+ */
 unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first)
 {
 	XA_STATE(xas, &mapping->i_pages, start);
@@ -566,6 +578,12 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 	return ret;
 }
 
+/**
+ * text_share_left - may there be another huge page of file memory
+ *
+ * Any context, takes no lock: callers at the same time may exceed the share, of
+ * max_permil, by a page each. Returns whether one more is within it.
+ */
 bool text_share_left(void)
 {
 	unsigned long huge = global_node_page_state(NR_FILE_THPS) + HPAGE_PMD_NR;
@@ -714,7 +732,13 @@ static bool text_forget_one(const struct super_block *sb)
 	return true;
 }
 
-static bool text_uses(const struct super_block *sb)
+/**
+ * text_uses - is a filesystem's file in the queue
+ * @sb: the filesystem, only compared; NULL: any
+ *
+ * Takes text_lock, does not sleep. A file counts until its inode has been let go.
+ */
+bool text_uses(const struct super_block *sb)
 {
 	bool uses = false;
 	int i;
@@ -763,88 +787,6 @@ static void text_stop(void)
 		;
 	if (!wait_event_timeout(text_idle, !text_uses(NULL), TEXT_STOP_WAIT_S * HZ))
 		pr_warn("text: a filesystem does not answer the worker\n");
-}
-
-/* Split the huge folios of a mapping; returns how many would not. */
-static unsigned long text_split_mapping(struct address_space *mapping)
-{
-	unsigned long left = 0;
-	struct folio_batch batch;
-	pgoff_t index = 0;
-	unsigned int i;
-
-	folio_batch_init(&batch);
-	while (filemap_get_folios(mapping, &index, ULONG_MAX, &batch)) {
-		for (i = 0; i < folio_batch_count(&batch); i++) {
-			struct folio *folio = batch.folios[i];
-			bool split;
-
-			if (!folio_test_pmd_mappable(folio))
-				continue;
-			folio_lock(folio);
-			split = folio->mapping == mapping && !split_folio(folio);
-			if (split)
-				text_count(TEXT_DRAINED_BLOCKS, 1);
-			else if (folio->mapping == mapping)
-				left++;
-			folio_unlock(folio);
-		}
-		folio_batch_release(&batch);
-		cond_resched();
-	}
-	return left;
-}
-
-/* Under s_umount, shared. An inode is let go when the list's lock is not held. */
-static void text_split_sb(struct super_block *sb, void *arg)
-{
-	struct inode *inode, *held = NULL;
-	unsigned long *left = arg;
-
-	spin_lock(&sb->s_inode_list_lock);
-	list_for_each_entry(inode, &sb->s_inodes, i_sb_list) {
-		spin_lock(&inode->i_lock);
-		if ((inode->i_state & (I_FREEING | I_WILL_FREE | I_NEW)) ||
-		    (!filemap_nr_thps(inode->i_mapping) && !need_resched())) {
-			spin_unlock(&inode->i_lock);
-			continue;
-		}
-		__iget(inode);
-		spin_unlock(&inode->i_lock);
-		spin_unlock(&sb->s_inode_list_lock);
-
-		if (filemap_nr_thps(inode->i_mapping))
-			*left += text_split_mapping(inode->i_mapping);
-		iput(held);
-		held = inode;
-		cond_resched();
-
-		spin_lock(&sb->s_inode_list_lock);
-	}
-	spin_unlock(&sb->s_inode_list_lock);
-	iput(held);
-}
-
-/* Pinned folios (by O_DIRECT writes from text, say) do not split: -EBUSY. */
-static int text_drain(void)
-{
-	unsigned long left = 0;
-	int round;
-
-	if (text_uses(NULL))
-		return -EBUSY;
-	for (round = 0; round < TEXT_DRAIN_ROUNDS; round++) {
-		left = 0;
-		lru_add_drain_all();
-		iterate_supers(text_split_sb, &left);
-		if (!left) {
-			static_branch_disable(&quire_text_used_key);
-			return 0;
-		}
-		schedule_timeout_uninterruptible(HZ / 10);
-	}
-	pr_info("text: %lu huge folios are in use and stay\n", left);
-	return -EBUSY;
 }
 
 QUIRE_UINT_KNOB(placement, quire_text_placement, 0, 1);

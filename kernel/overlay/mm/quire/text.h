@@ -6,6 +6,8 @@
 #include <linux/mm.h>
 #include <linux/percpu.h>
 
+struct super_block;
+
 /* In the order of text_counter_names. */
 enum text_counter {
 	TEXT_QUEUED,			/* a file was queued, or found queued */
@@ -75,6 +77,10 @@ static inline bool text_congruent(struct vm_area_struct *vma)
 bool text_block_huge(struct address_space *mapping, pgoff_t index);
 unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
 bool text_share_left(void);
+bool text_uses(const struct super_block *sb);
+
+/* text_drain.c */
+int text_drain(void);
 
 /* text_place.c; for its unit tests, too */
 bool text_holds_block(loff_t offset, unsigned long len);

@@ -29,10 +29,12 @@
  * machines mount, or that a process serves, contents change without a writer.
  *
  * Locking: text_copy is the worker's, which is alone; quire_text_writer() reads
- * @inode and sets @stale. No page is locked here. Lifetime: from collapse_file()
- * to the end of quire_text_collapse_block(), during which the worker holds a
- * reference on the inode. Undo: none; the copies are in a folio that only
- * collapse_file() knows.
+ * @inode and sets @stale. No page is locked here.
+ *
+ * Lifetime: from collapse_file() to the end of quire_text_collapse_block(), during
+ * which the worker holds a reference on the inode.
+ *
+ * Undo: none; the copies are in a folio that only collapse_file() knows.
  */
 #include <linux/bitmap.h>
 #include <linux/debugfs.h>
@@ -117,8 +119,9 @@ static bool text_copy_folio(struct folio *new, struct folio *old, unsigned int a
  * @start: first page of the block
  * @new: the locked folio that is to take its place
  *
- * May sleep. The worker's; quire_text_copy_end() ends it. What cannot be copied
- * now is left to collapse_file(): to copy, or to give up the block.
+ * May sleep; no lock is held but @new's. From the worker alone, and
+ * quire_text_copy_end() ends it. What cannot be copied now is left to
+ * collapse_file(): to copy, or to give up the block.
  */
 void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new)
 {
@@ -156,8 +159,9 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
  * __quire_text_copied - does a page hold its copy already
  * @page: of the folio that is to take the block's place
  *
- * The worker's, when nobody has write access any more, nor can get it without
- * emptying the page cache.
+ * From the worker alone, with the block's pages locked, when nobody has write
+ * access any more, nor can get it without emptying the page cache. Does not sleep.
+ * Returns false for all pages once a writer has voided the copies.
  */
 bool __quire_text_copied(const struct page *page)
 {
@@ -165,12 +169,23 @@ bool __quire_text_copied(const struct page *page)
 		!READ_ONCE(text_copy.stale);
 }
 
-/* The copies are used or not wanted; writers have nothing to void any more. */
+/**
+ * quire_text_copy_end - the copies are used or not wanted
+ *
+ * From the worker alone, after each collapse, whether anything was copied or not.
+ * Takes no lock. Writers have nothing to void any more.
+ */
 void quire_text_copy_end(void)
 {
 	WRITE_ONCE(text_copy.inode, NULL);
 }
 
+/**
+ * __quire_text_writer - void the copies of a file that somebody can write to
+ * @inode: the file; the caller has write access and has changed nothing so far
+ *
+ * Comes after the full barrier of get_write_access(). Does not sleep, takes no lock.
+ */
 void __quire_text_writer(const struct inode *inode)
 {
 	if (smp_load_acquire(&text_copy.inode) != inode)

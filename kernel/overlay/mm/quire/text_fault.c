@@ -22,8 +22,12 @@
  * not counted yet waits for it.
  *
  * Locking: called under the mmap lock or the VMA's; __quire_text_read() may drop
- * it, as all of Linux's reading in faults does. There is nothing to undo but the
- * huge folios, which stay: they are those of the filesystem.
+ * it, as all of Linux's reading in faults does. A batch is under the page table's
+ * lock and RCU.
+ *
+ * Lifetime: nothing outlasts a fault but what it read and mapped.
+ *
+ * Undo: none. The huge folios stay: they are those of the filesystem.
  */
 #include <linux/fs.h>
 #include <linux/log2.h>
@@ -67,6 +71,15 @@ static bool text_nothing_mapped(const struct vm_fault *vmf, unsigned long step)
 	return nothing;
 }
 
+/**
+ * __quire_text_fault_around - how many pages a fault on text may map
+ * @vmf: a read fault of a file's area, under the mmap lock or the area's
+ * @nr_pages: as Linux would, a power of two
+ *
+ * Does not sleep. Looks at the page table under RCU alone: whoever maps looks again
+ * under its lock. Returns @nr_pages, or more where the fault is the area's first in
+ * its page table; a power of two, PTRS_PER_PTE at most.
+ */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages)
 {
 	unsigned long wide = READ_ONCE(quire_text_fault_around_kb) >> (PAGE_SHIFT - 10);
@@ -87,9 +100,15 @@ static void text_batch_flush(struct text_batch *batch)
 	batch->nr = 0;
 }
 
-/*
- * Who unmaps a page that was mapped waits for the page table's lock, and RCU keeps its
- * memcg: @lruvec may be used until the end. The counts of an interrupt are not held back.
+/**
+ * __quire_text_batch_add - count what a fault maps, together with what is alike
+ * @lruvec: the folio's memcg's
+ * @idx: what is counted; all but NR_FILE_MAPPED is at once
+ * @nr: by how much
+ *
+ * On the CPU that began the batch, under the page table's lock and RCU. Who unmaps a
+ * page that was mapped waits for the lock, and RCU keeps its memcg: @lruvec may be used
+ * until the end. The counts of an interrupt are not held back.
  */
 void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
@@ -105,12 +124,24 @@ void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int 
 	batch->nr += nr;
 }
 
+/**
+ * __quire_text_batch_end - a fault has mapped its pages: count what is left
+ *
+ * On the CPU that began the batch, in the same hold of the page table's lock.
+ */
 void __quire_text_batch_end(void)
 {
 	text_batch_flush(this_cpu_ptr(&text_batch));
 	__this_cpu_write(quire_text_batching, false);
 }
 
+/**
+ * __quire_text_reads - is an area's text read block by block
+ * @vma: a file's, for execution and not for writing; under the mmap lock or its own
+ *
+ * Does not sleep. Returns true where the area has a whole block that a PMD can map,
+ * the file may have a folio for it, and neither THP nor readahead is off.
+ */
 bool __quire_text_reads(struct vm_area_struct *vma)
 {
 	struct address_space *mapping = vma->vm_file->f_mapping;
@@ -171,6 +202,15 @@ static void text_read_around(struct readahead_control *ractl, pgoff_t index)
 	page_cache_ra_order(ractl, ra, 0);
 }
 
+/**
+ * __quire_text_read - read the text around a page that is not in the page cache
+ * @vmf: the fault, in an area that quire_text_reads()
+ * @fpin: gets the file, referenced, where the area's lock was dropped
+ *
+ * Under the mmap lock or the area's. May sleep, takes the invalidate_lock, shared. Does
+ * not wait for the reading and reports no error: the caller looks for the page, and
+ * reads it where it is not there.
+ */
 void __quire_text_read(struct vm_fault *vmf, struct file **fpin)
 {
 	struct file *file = vmf->vma->vm_file;

@@ -9,8 +9,11 @@
  * is congruent; all others stay where Linux puts them. The price is nine of the
  * address's random bits, so programs that gain privileges are left alone.
  *
- * Locking: none; the functions only look at what they are given. There is
- * nothing to undo: a placed program stays where it is until it ends.
+ * Locking: none; the functions only look at what they are given.
+ *
+ * Lifetime: nothing is kept.
+ *
+ * Undo: none; a placed program stays where it is until it ends.
  */
 #include <linux/elf.h>
 #include <linux/fs.h>
@@ -33,6 +36,8 @@ static bool text_placement_on(void)
  * text_holds_block - is there a whole block of the file in a range
  * @offset: in bytes, not negative
  * @len: bytes
+ *
+ * Any context. Returns false for a range that ends beyond the largest offset.
  */
 bool text_holds_block(loff_t offset, unsigned long len)
 {
@@ -82,6 +87,15 @@ static bool text_can_shift(const struct elf64_phdr *phdrs, int nr,
 		IS_ALIGNED(text->p_vaddr - text->p_offset, align);
 }
 
+/**
+ * __quire_text_alignment - alignment of a position-independent program
+ * @phdrs: program headers
+ * @nr: how many
+ * @alignment: what they ask for
+ *
+ * Any context, takes no lock. Returns PMD_SIZE where the text has a whole file block
+ * and can be made congruent, else @alignment; counts which.
+ */
 unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
 				     unsigned long alignment)
 {
@@ -102,6 +116,15 @@ unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
 	return PMD_SIZE;
 }
 
+/**
+ * __quire_text_shift - how far to lower a program for its text to be congruent
+ * @phdrs: program headers
+ * @nr: how many
+ * @load_bias: what is added to their addresses, without it
+ *
+ * Any context, takes no lock. Returns a number of bytes below PMD_SIZE, 0 where nothing
+ * is to be done or can be.
+ */
 unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
 				 unsigned long load_bias)
 {
@@ -115,10 +138,20 @@ unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
 	return shift < load_bias ? shift : 0;
 }
 
-/*
+/**
+ * __quire_text_place - is a file mapping to be congruent with its PMD blocks
+ * @file: the file
+ * @len: bytes
+ * @pgoff: offset in pages
+ * @flags: of mmap
+ * @vm_flags: of the mapping to come
+ *
  * A library is mapped as a whole from its first byte, read-only, and its
  * segments are then mapped over that by MAP_FIXED: so the first mapping must be
  * placed although it is not executable.
+ *
+ * Any context, takes no lock. Returns true for read-only text, or what may be a
+ * library, with a whole block; counts it, and what is too small.
  */
 bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgoff,
 			unsigned long flags, vm_flags_t vm_flags)
