@@ -17,7 +17,14 @@
  * @late_write: a hung transfer writes something else than zero, after the
  *	channel was told to stop and has said that it did.
  *
- * Locking: edu.lock covers the lists. The work is the only one that moves.
+ * Locking: edu.lock covers the lists and the cookies. The work is the only one that
+ * moves, and it moves no more once a transfer hangs: then edu_late() may.
+ *
+ * Lifetime: the device's, which is bound at boot and must not be removed. A transfer
+ * is freed when its callback has returned; one that hangs, and those behind it, never.
+ *
+ * Undo: none. What hangs does so until the next boot; to terminate a channel calls
+ * nothing off.
  */
 #define pr_fmt(fmt) "edu_dma: " fmt
 

@@ -4,10 +4,9 @@
  * What follows is about those of private memory, shared by fork; shm.c has the
  * rules for tables that map shared memory, which are not write-protected.
  *
- * A shared table is the table itself, with its state in its ptdesc (see
- * linux/quire_pt.h). Each PMD that points to it is write-protected and marked.
- * The entries are as they were when it was first shared, writable ones
- * included: the PMD alone protects them.
+ * A shared table is the table itself, with its state in its ptdesc (see linux/quire_pt.h).
+ * Each PMD that points to it is write-protected and marked. The entries are as they were
+ * when it was first shared, writable ones included: the PMD alone protects them.
  *
  * Rules
  *
@@ -15,22 +14,20 @@
  *    exist in memory. An entry of a shared table counts once.
  *  - PageAnonExclusive and a writable entry mean "this table's alone". They
  *    mean "this process's alone" only if the PMD is not marked.
- *  - Processes change a shared table never: they get a private one first (by
- *    copying it, or by adopting it when they are its last user), or leave it.
- *    __pte_offset_map() refuses a marked PMD, so a walker that was forgotten
- *    sees no table. The reverse map changes entries in place: it flushes the
- *    TLBs of all processes and charges the table's owner.
+ *  - Processes change a shared table never: they get a private one first (by copying it, or
+ *    by adopting it when they are its last user), or leave it. __pte_offset_map() refuses a
+ *    marked PMD, so a walker that was forgotten sees no table. The reverse map changes
+ *    entries in place: it flushes the TLBs of all processes and charges the table's owner.
  *  - A table that is shared lies within one VMA in each process, or is mixed, see
  *    pt_mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
  *    unshares it first.
  *  - The entries are charged (RSS) to one mm, the owner: the process that
  *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
- *  - A table that maps a pinned page is not shared, and no pin (FOLL_PIN) and
- *    nothing for writing is ever taken through a marked PMD. A reference for
- *    reading (FOLL_GET) is, under the PTL: it marks the table, since it may be
- *    anybody's, and who adopts it then sanitizes it. References from before the
- *    sharing can only be the owner's doing: it may adopt a table without that
- *    mark as it is, others sanitize it first.
+ *  - A table that maps a pinned page is not shared, and no pin (FOLL_PIN) and nothing for
+ *    writing is ever taken through a marked PMD. A reference for reading (FOLL_GET) is,
+ *    under the PTL: it marks the table, since it may be anybody's, and who adopts it then
+ *    sanitizes it. References from before the sharing can only be the owner's doing: it may
+ *    adopt a table without that mark as it is, others sanitize it first.
  *
  * Locks: a PMD begins and ceases to be marked under the table's page table lock
  * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
@@ -39,15 +36,16 @@
  * marked PMD only while that PMD's lock or the table's PTL is held: to get from
  * one to the other is what quire_pte_offset_map_lock() is for.
  *
- * Lifetime: users counts the PMDs that point to the table. A leaver clears its
- * PMD, flushes its TLB and only then lets go of its count, all before its VMA
- * leaves the reverse map. Who copies the table points its PMD to the copy, flushes
- * what caches the PMD and gives up its count before it lets go of both locks: until
- * then nobody can make an entry of the old table present, which a CPU might still
- * walk. The one that brings it to 0 drops the entries and frees the table by RCU. A
- * table that was adopted is an ordinary one again, and freed in the ordinary way,
- * which is safe: lockless walkers do not enter by marked PMDs, and the reverse map's
- * walkers hold a lock that unlinking the adopter's VMA waits for.
+ * Lifetime: users counts the PMDs that point to the table. A leaver clears its PMD, flushes
+ * its TLB and only then lets go of its count, all before its VMA leaves the reverse map. Who
+ * copies the table points its PMD to the copy, flushes what caches the PMD and gives up its
+ * count before it lets go of both locks: until then nobody can make an entry of the old
+ * table present, which a CPU might still walk. The one that brings it to 0 drops the entries
+ * and frees the table by RCU. A table that was adopted is an ordinary one again, and freed
+ * in the ordinary way, which is safe: lockless walkers do not enter by marked PMDs, and the
+ * reverse map's walkers hold a lock that unlinking the adopter's VMA waits for.
+ *
+ * Undo: __quire_pt_unshare() gives a process a table of its own, and fork.c's drain all.
  */
 #include <linux/memcontrol.h>
 #include <linux/migrate.h>
@@ -73,10 +71,9 @@
 DEFINE_STATIC_KEY_FALSE(quire_pt_used_key);
 
 /*
- * Charged for the entries of tables whose owner left. As the source of copies it
- * stands for the table itself, which is no single process's: its
- * write_protect_seq counts as raised for ever, for nothing can be pinned through
- * a shared table.
+ * Charged for the entries of tables whose owner left. As the source of copies it stands for
+ * the table itself, which is no single process's: its write_protect_seq counts as raised for
+ * ever, for nothing can be pinned through a shared table.
  */
 struct mm_struct *quire_pt_orphans __ro_after_init;
 
@@ -101,7 +98,7 @@ static spinlock_t *lock_table(struct mm_struct *mm, pmd_t *pmd)
  * @mixed: is the table
  *
  * All of a table that is not mixed is anonymous: no need to look at a struct page.
- * Returns an RSS counter, or -1 for what is not charged.
+ * Context: the PTL is held. Returns an RSS counter, or -1 for what is not charged.
  */
 int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
 			bool mixed)
@@ -159,6 +156,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	*quire_pt_owner(pt) = to;
 }
 
+/* A swap entry as one that is not exclusive and not for writing. Looks at nothing else. */
 VISIBLE_IF_KUNIT pte_t quire_pt_sanitized(pte_t pte)
 {
 	swp_entry_t entry = pte_to_swp_entry(pte);
@@ -242,11 +240,9 @@ static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
  * @dst_pmd: none
  * @mixed: more than one anonymous area reaches into the table
  *
- * Changes no entry, and reads none unless the parent has ever pinned memory. The
- * parent's TLB must be flushed before the child runs and before the parent's
- * mmap_lock is let go.
- * Context: the parent's mmap_lock is held for writing and its write_protect_seq
- * is raised.
+ * Changes no entry, and reads none unless the parent has ever pinned memory. The parent's
+ * TLB must be flushed before the child runs and before the parent's mmap_lock is let go.
+ * Context: the parent's mmap_lock is held for writing and its write_protect_seq is raised.
  * Returns how many use the table now, or 0 if it maps a pinned page.
  */
 unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
@@ -319,6 +315,8 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
  * @vma: any user's
  * @addr: the entry's
  * @pte: the entry; if it is present no TLB knows it
+ *
+ * Context: the PTL is held, or that of the table of which this was a copy.
  */
 void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 {
@@ -545,9 +543,8 @@ static pgtable_t alloc_table(struct mm_struct *mm, gfp_t gfp)
  * @cause: who asks
  * @gfp: 0, or __GFP_NOFAIL
  *
- * Context: may sleep. mmap_lock or the VMA's lock is held, for reading at
- * least, and keeps fork from marking the PMD again.
- * Returns 0, or -ENOMEM if @gfp is 0; the table is shared still then.
+ * Context: may sleep. mmap_lock or the VMA's lock is held, for reading at least, and keeps
+ * fork from marking the PMD again. Returns 0, or -ENOMEM if @gfp is 0; it is shared still then.
  */
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp)
@@ -617,9 +614,8 @@ static bool wait_for_migration(struct mm_struct *mm, pmd_t *pmd, unsigned long a
  * @addr: the fault's
  * @flags: FAULT_FLAG_*
  *
- * Compaction must not make its readers copy, so they wait for the page.
- * Context: as __quire_pt_unshare(). Returns 1 if the access is to be repeated,
- * 0 if the table is private now, -ENOMEM.
+ * Compaction must not make its readers copy, so they wait for the page. Context: as
+ * __quire_pt_unshare(). Returns 1 to repeat the access, 0 if the table is private now, -ENOMEM.
  */
 int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		     unsigned int flags)
@@ -707,8 +703,7 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
  * @pmd: of the table
  * @addr: the first address that the table maps
  *
- * Context: mmap_lock held, or the mm is exiting. Returns false if the table is private
- * (now).
+ * Context: mmap_lock held, or the mm is exiting. Returns false if it is private (now).
  */
 bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
@@ -765,8 +760,8 @@ bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **
  * @addr: the address
  * @ptlp: set to the lock that is held on success
  *
- * For readers, and for the reverse map. The PMD does not change while the lock
- * is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
+ * For readers, and for the reverse map. The PMD does not change while the lock is held;
+ * pmd_pt_marked(*@pmd) tells whether the table is shared. Returns NULL if there is no table.
  */
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp)
@@ -862,7 +857,7 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 /**
  * quire_pt_stray - a marked PMD outlived its VMA
  *
- * A bug. The table leaks; the users' memory is safe.
+ * A bug. The table leaks; the users' memory is safe. Context: any.
  */
 void quire_pt_stray(void)
 {
@@ -873,6 +868,8 @@ void quire_pt_stray(void)
  * quire_pt_on_mmlist - have swapoff visit an mm
  * @mm: will use a shared table, in which the reverse map may swap out pages
  *	for all users at once without knowing them
+ *
+ * Context: does not sleep; takes mmlist_lock.
  */
 void quire_pt_on_mmlist(struct mm_struct *mm)
 {
@@ -884,6 +881,11 @@ void quire_pt_on_mmlist(struct mm_struct *mm)
 	spin_unlock(&mmlist_lock);
 }
 
+/**
+ * quire_pt_init - make the orphans' mm, which lives for ever
+ *
+ * Context: boot, before any table is shared. Returns 0 or -ENOMEM.
+ */
 int __init quire_pt_init(void)
 {
 	quire_pt_orphans = mm_alloc();

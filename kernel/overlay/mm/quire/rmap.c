@@ -41,6 +41,10 @@
  * Since an upgrade changes vma->anon_vma under mmap_lock held for reading, code
  * that reads the pointer twice there may see two; both have the same root.
  *
+ * Lifetime: an anon_vma lives at least as long as its tree has a link. A borrower has
+ * one in the tree of what it borrows, so the owner may go first. quire_rmap_used_key
+ * stays on after the first start.
+ *
  * Undo: an upgrade of every borrower in every mm (drain). Failing to allocate
  * leaves a borrower a borrower.
  */
@@ -118,6 +122,8 @@ QUIRE_UINT_KNOB(defer_faults, defer_faults, 0, 4096);
  * quire_rmap_init - take note of the slab caches of mm/rmap.c
  * @anon_vma_cachep: of struct anon_vma
  * @avc_cachep: of struct anon_vma_chain
+ *
+ * From anon_vma_init(), at boot. Both stay.
  */
 void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cache *avc_cachep)
 {
@@ -125,7 +131,11 @@ void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cach
 	avc_cache = avc_cachep;
 }
 
-/* The cache of anon_vma_chains. */
+/**
+ * quire_avc_cache - the slab cache of anon_vma_chains
+ *
+ * Any context, takes no lock: it is known before there are areas, and never changes.
+ */
 struct kmem_cache *quire_avc_cache(void)
 {
 	return avc_cache;
@@ -469,7 +479,9 @@ void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
 
 /**
  * __quire_rmap_released - a borrower leaves its anon_vmas
- * @vma: from unlink_anon_vmas(), before its anon_vma is forgotten
+ * @vma: the borrower, whose anon_vma is not forgotten yet
+ *
+ * From unlink_anon_vmas() and __quire_rmap_unlink(), under the root's rwsem for writing.
  */
 void __quire_rmap_released(struct vm_area_struct *vma)
 {
@@ -503,8 +515,8 @@ static int upgrade_mm(struct mm_struct *mm)
  * @nr: in: the lowest process id to look at; out: the one after what was found
  *
  * For walks over all processes that must sleep. Processes that start meanwhile
- * may be missed; one that shares its mm with another is visited twice. Returns
- * NULL at the end. To be given back with mmput().
+ * may be missed; one that shares its mm with another is visited twice. Takes
+ * task_lock(), does not sleep. Returns NULL at the end. To be given back with mmput().
  */
 struct mm_struct *quire_rmap_next_mm(int *nr)
 {
@@ -546,8 +558,8 @@ static struct quire_feature rmap_feature;
 /**
  * quire_rmap_borrowers - how many VMAs borrow
  *
- * Those of forks that are under way and of processes that exit included. Not a
- * snapshot.
+ * Those of forks that are under way and of processes that exit included. Any
+ * context, takes no lock: not a snapshot.
  */
 long quire_rmap_borrowers(void)
 {
