@@ -3,8 +3,13 @@
  * /sys/kernel/mm/quire: version, and a folder per feature with enabled, state,
  * its knobs and stats/.
  *
- * Everything here is made at boot and lives for ever, so no file can outlast
- * what it shows. quire_switch() does the locking.
+ * Locking: none here. quire_switch() takes the feature's lock; state, knobs and
+ * counters are words that are read and written as they are.
+ *
+ * Lifetime: everything here is made at boot and lives for ever, so no file can
+ * outlast what it shows.
+ *
+ * Undo: none. What was made before an error stays.
  */
 #include <linux/init.h>
 #include <linux/kstrtox.h>
@@ -76,6 +81,14 @@ static const struct kobj_type feature_ktype = {
 	.default_groups = feature_groups,
 };
 
+/**
+ * quire_uint_show - what a knob over an unsigned int is set to
+ * @kobj: the feature's folder
+ * @attr: the one in a struct quire_uint_attr
+ * @buf: a page
+ *
+ * For sysfs; takes no lock. Returns the length of what it wrote.
+ */
 ssize_t quire_uint_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
 	struct quire_uint_attr *knob = container_of(attr, struct quire_uint_attr, attr);
@@ -83,6 +96,17 @@ ssize_t quire_uint_show(struct kobject *kobj, struct kobj_attribute *attr, char 
 	return sysfs_emit(buf, "%u\n", READ_ONCE(*knob->value));
 }
 
+/**
+ * quire_uint_store - set a knob over an unsigned int
+ * @kobj: the feature's folder
+ * @attr: the one in a struct quire_uint_attr
+ * @buf: a decimal number
+ * @len: of @buf
+ *
+ * For sysfs, and for stores of knobs that have one of their own; takes no lock, the
+ * last of two writers wins. Returns @len, or -EINVAL, with nothing changed, for
+ * what is no number or not within the knob's bounds.
+ */
 ssize_t quire_uint_store(struct kobject *kobj, struct kobj_attribute *attr,
 			 const char *buf, size_t len)
 {
@@ -140,7 +164,7 @@ static int add_stats(struct quire_feature *f)
  * quire_sysfs_add - make a feature's folder
  * @feature: not registered before
  *
- * Boot only. Returns 0 or -errno; what was made before an error stays, unused.
+ * Boot only. Returns 0, or -errno without a folder.
  */
 int quire_sysfs_add(struct quire_feature *feature)
 {
@@ -150,13 +174,23 @@ int quire_sysfs_add(struct quire_feature *feature)
 		return -ENODEV;
 	ret = kobject_init_and_add(&feature->kobj, &feature_ktype, quire_kobj,
 				   "%s", feature->name);
-	if (!ret && feature->knobs)
+	if (ret)
+		return ret;
+	if (feature->knobs)
 		ret = sysfs_create_files(&feature->kobj, feature->knobs);
 	if (!ret)
 		ret = add_stats(feature);
+	if (ret)
+		kobject_del(&feature->kobj);
 	return ret;
 }
 
+/**
+ * quire_sysfs_init - make the folder that the features' folders are in
+ *
+ * Boot only, once, before quire_sysfs_add(). Returns 0, -ENOMEM, or the error of
+ * the file "version", without which the folder is used all the same.
+ */
 int __init quire_sysfs_init(void)
 {
 	quire_kobj = kobject_create_and_add("quire", mm_kobj);
