@@ -2,12 +2,20 @@
 /*
  * /sys/kernel/debug/quire/prezero_check: walks all free blocks and reports how
  * many pages are marked, how many of the marked blocks are not zero, and by how
- * many pages the count is wrong; the last two must be none. Each block is
- * checked under its zone's lock, so that nobody can take it meanwhile; between
- * blocks the lock is free.
+ * many pages the count is wrong; the last two must be none.
  *
  * prezero_hibernate, beside it: 1 is what comes before hibernation, 0 what comes
  * after, for kernels and machines that cannot hibernate.
+ *
+ * Locking: zone->lock, with interrupts off, over the blocks of one pageblock at a
+ * time, so that nobody can take one while it is looked at, and once more over all
+ * lists of the zone, which must agree with its count; memory stays online throughout.
+ * prezero_hibernate takes what prezero_pm_event() does.
+ *
+ * Lifetime: the files are made at boot and stay; a report is its reader's.
+ *
+ * Undo: reading changes nothing, except that an error takes the feature off. After
+ * a 1 there are no marks until a 0.
  */
 #include <linux/debugfs.h>
 #include <linux/memory_hotplug.h>
@@ -47,7 +55,7 @@ static void check_contents(struct zone *zone, struct prezero_report *report)
 
 	while (pfn < zone_end_pfn(zone)) {
 		struct page *page = pfn_to_online_page(pfn);
-		unsigned long end = pageblock_end_pfn(pfn);
+		unsigned long end = min(pageblock_end_pfn(pfn), zone_end_pfn(zone));
 
 		if (!page || page_zone(page) != zone) {
 			pfn = end;
@@ -82,10 +90,12 @@ static int prezero_check_show(struct seq_file *m, void *v)
 	struct prezero_report report = {};
 	struct zone *zone;
 
+	get_online_mems();
 	for_each_populated_zone(zone) {
 		check_contents(zone, &report);
 		check_count(zone, &report);
 	}
+	put_online_mems();
 	seq_printf(m, "marked_pages %lu\ndirty_blocks %lu\nmiscounted_pages %lu\n",
 		   report.marked, report.dirty, report.miscounted);
 	if (report.dirty || report.miscounted)

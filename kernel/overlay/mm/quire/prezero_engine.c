@@ -17,6 +17,13 @@
  * changed while it is halted, by one task at a time under engine_mutex; so no
  * engine is stopped while it zeroes. engine_dropped and engine_failures may be
  * changed at any time by those that zero.
+ *
+ * Lifetime: the engines are static. One is started before it is used and stopped
+ * when another has taken its place and the last block is done; until then it stays
+ * started, also while it is dropped or the feature is off.
+ *
+ * Undo: to choose "cpu" stops any other. Blocks that were left to an engine stay
+ * allocated until the next boot.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
@@ -202,6 +209,8 @@ bool prezero_zero(struct page *page, unsigned int order)
 
 /**
  * prezero_engine_name - the engine in use
+ *
+ * Any context, takes no lock. Returns "cpu" where the one that was chosen is dropped.
  */
 const char *prezero_engine_name(void)
 {
@@ -225,8 +234,9 @@ static void change_engine(struct quire_zero_engine *to)
  * prezero_engine_choose - use an engine from now on
  * @name: "cpu" or another's
  *
- * May sleep. Returns 0, -EINVAL for an unknown name, or the engine's own error,
- * after which the one before is in use, or the CPU if it is the same one.
+ * May sleep; takes engine_mutex, and halts scrubbing. Returns 0, -EINVAL for an
+ * unknown name, or the engine's own error, after which the one before is in use, or
+ * the CPU if it is the same one.
  */
 int prezero_engine_choose(const char *name)
 {
@@ -240,7 +250,7 @@ int prezero_engine_choose(const char *name)
 	if (!to)
 		return -EINVAL;
 	mutex_lock(&engine_mutex);
-	if (to == engine && engine_dropped)
+	if (to == engine && READ_ONCE(engine_dropped))
 		change_engine(&prezero_cpu_engine);
 	if (to != engine) {
 		ret = to->start ? to->start(to) : 0;
