@@ -70,7 +70,7 @@ bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
 bool __quire_prezero_spares(struct zone *zone);
 bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
-bool quire_prezero_trusted(void);
+bool __quire_prezero_hugetlb_take(struct folio *folio);
 
 static inline bool quire_prezero_marks(void)
 {
@@ -288,10 +288,10 @@ static inline bool quire_prezero_take(struct page *page, unsigned int order, boo
  * @order: of the folio; of a huge page where it may be one
  *
  * __GFP_ZERO while the zone that is going to serve it has such blocks, or with
- * init_on_alloc, where all that is allocated is cleared; else 0: nobody is to pay for a clear before it is sure
- * that the folio will be used. Ask once and keep the answer: it may be another a
- * moment later, and quire_prezero_cleared() tells from the flags whether to clear
- * the folio.
+ * init_on_alloc, where all that is allocated is cleared; else 0: nobody is to pay
+ * for a clear before it is sure that the folio will be used. Ask once and keep the
+ * answer: it may be another a moment later, and quire_prezero_cleared() tells from
+ * the flags whether to clear the folio.
  */
 static inline gfp_t quire_prezero_gfp(unsigned int order)
 {
@@ -346,7 +346,7 @@ static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
 static inline bool quire_prezero_hugetlb_take(struct folio *folio)
 {
 	return test_and_clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private) &&
-	       quire_prezero_trusted();
+	       __quire_prezero_hugetlb_take(folio);
 }
 
 /**

@@ -251,9 +251,25 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 }
 
 /* After an inconsistency no mark is believed; enabled=2 removes them. */
-bool quire_prezero_trusted(void)
+static bool trusted(void)
 {
 	return !READ_ONCE(prezero_feature.broken);
+}
+
+/* What is about to be handed out as zero; with verify it is looked at. */
+static bool is_as_marked(struct page *page, unsigned int order)
+{
+	if (!READ_ONCE(prezero_verify) ||
+	    prezero_is_zero(page_address(page), PAGE_SIZE << order))
+		return true;
+	quire_warn(&prezero_feature, "page %#lx of order %u is marked but not zero\n",
+		   page_to_pfn(page), order);
+	return false;
+}
+
+bool __quire_prezero_hugetlb_take(struct folio *folio)
+{
+	return trusted() && is_as_marked(&folio->page, folio_order(folio));
 }
 
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
@@ -266,17 +282,13 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 		return false;
 	}
 	__ClearPageZeroed(page);
-	if (!init || !quire_prezero_trusted()) {
+	if (!init || !trusted()) {
 		prezero_count(PREZERO_WASTED_PAGES, 1L << order);
 		trace_prezero_wasted(page, order);
 		return false;
 	}
-	if (READ_ONCE(prezero_verify) &&
-	    !prezero_is_zero(page_address(page), PAGE_SIZE << order)) {
-		quire_warn(&prezero_feature, "page %#lx of order %u is marked but not zero\n",
-			   page_to_pfn(page), order);
+	if (!is_as_marked(page, order))
 		return false;
-	}
 	prezero_count(PREZERO_HIT_ORDER0 + class_of(order), 1);
 	trace_prezero_hit(page, order);
 	return true;
@@ -470,20 +482,20 @@ static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr
 	return ret ? ret : len;
 }
 
-/* Marked blocks of each order, from order 0 on, as in /proc/buddyinfo. */
+/* Marked blocks of each order, from order 0 on, in the lines of /proc/buddyinfo. */
 static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	unsigned int order;
 	struct zone *zone;
 	ssize_t len = 0;
 
-	for (order = 0; order < NR_PAGE_ORDERS; order++) {
-		unsigned long blocks = 0;
+	for_each_populated_zone(zone) {
+		unsigned int order;
 
-		for_each_populated_zone(zone)
-			blocks += READ_ONCE(prezero_zone(zone)->blocks[order]);
-		len += sysfs_emit_at(buf, len, "%lu%c", blocks,
-				     order < MAX_PAGE_ORDER ? ' ' : '\n');
+		len += sysfs_emit_at(buf, len, "Node %d, zone %8s ", zone_to_nid(zone), zone->name);
+		for (order = 0; order < NR_PAGE_ORDERS; order++)
+			len += sysfs_emit_at(buf, len, "%6lu ",
+					     READ_ONCE(prezero_zone(zone)->blocks[order]));
+		len += sysfs_emit_at(buf, len, "\n");
 	}
 	return len;
 }
