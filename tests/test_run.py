@@ -78,7 +78,10 @@ def test_run_prints_the_splat() -> None:
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_the_debug_kernels_checkers_are_seen() -> None:
-    """Locks in either order, a write past an object and a leak are reported; KASAN's report ends lockdep, so it is first."""
+    """Locks in either order, a write past an object and a leak are reported.
+
+    The locks come first, for KASAN's report ends lockdep.
+    """
     result = boot.run("; ".join(trigger(word) for word in ("lockdep", "kasan", "leak")), kernel="debug", timeout=1200)
     assert result.status == boot.SPLAT
     assert {one.kind for one in result.splats} == {"lockdep", "kasan", "leak"}, [one.title for one in result.splats]
@@ -90,6 +93,15 @@ def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
     assert result.status == boot.HUNG, result.reason
     assert result.output == "before\n"
     assert "did not end" in result.reason
+
+
+def test_dead_machine_is_ended(kernel: str) -> None:
+    """With all CPUs spinning nothing in the guest can print or end it: it gives 71 after the command's timeout, too."""
+    result = boot.run(trigger("dead"), kernel=kernel, timeout=10)
+    assert result.status == boot.HUNG, result.reason
+    assert "did not end" in result.reason
+    # What was printed just before may be on its way still.
+    assert result.output in ("", "before\n")
 
 
 def test_missing_kernel_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,14 +2,27 @@
 /*
  * /sys/kernel/debug/quire: the folder for the features' checkers, and a trigger
  * that provokes what a test rig must be able to tell apart.
+ *
+ * Locking: none. quire_dir is written once, before anybody asks for it; a write to
+ * trigger keeps nothing but what is on its stack, and quire_find() and quire_warn()
+ * do their own. The mutexes of cross_locks() are taken there alone.
+ *
+ * Lifetime: folder and trigger are made at boot and stay, so no checker's file can
+ * outlast its folder.
+ *
+ * Undo: none, a trigger does the harm that its name says. What leak() and a bug
+ * leave behind stays until the next boot, a feature that was named stays switched
+ * off, hang() ends when its task is killed, and dead() and a panic with the machine.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/init.h>
 #include <linux/mutex.h>
-#include <linux/sched.h>
+#include <linux/processor.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/smp.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -44,6 +57,22 @@ static void hang(void)
 {
 	while (!fatal_signal_pending(current))
 		msleep_interruptible(100);
+}
+
+/* One CPU, in an interrupt or with interrupts off: it does not come back. */
+static void spin(void *unused)
+{
+	for (;;)
+		cpu_relax();
+}
+
+/*
+ * On all CPUs, so that none is left to print a stall or a lockup, to answer, or to
+ * end this command: what is outside must end the machine.
+ */
+static void dead(void)
+{
+	on_each_cpu(spin, NULL, 1);
 }
 
 /* Forget an object, which kmemleak finds. */
@@ -97,6 +126,8 @@ static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 		panic("quire: deliberate panic\n");
 	else if (!strcmp(word, "hang"))
 		hang();
+	else if (!strcmp(word, "dead"))
+		dead();
 	else if (feature)
 		quire_warn(feature, "deliberate inconsistency\n");
 	else
