@@ -18,8 +18,6 @@ from guest import boot, paths, splat
 
 SELFTESTS = paths.OVERLAY / "tools/testing/selftests/quire"
 PROGRAMS = paths.BUILD / "selftests"
-# The checkers of the debug kernel slow a guest down by about so much.
-DEBUG_SLOWDOWN = 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +50,7 @@ def fixture_guest(kernel: str) -> Callable[..., boot.Result]:
         options.setdefault("kernel", kernel)
         options.setdefault("timeout", 600)
         if options["kernel"] == "debug":
-            options["timeout"] *= DEBUG_SLOWDOWN
+            options["timeout"] *= group.DEBUG_SLOWDOWN
         result = boot.run(cmd, **options)
         complaint = _complaint(result)
         assert not complaint, complaint
@@ -98,7 +96,7 @@ def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dic
         lines = [command.split() for command in commands]
         for name, *_ in lines:
             assert (selftest_programs / name).exists(), f"no selftest {name}"
-        limit = timeout * (DEBUG_SLOWDOWN if kernel == "debug" else 1)
+        limit = timeout * (group.DEBUG_SLOWDOWN if kernel == "debug" else 1)
         # Alone it has no other clock than the host's.
         script = group.script([[str(selftest_programs / name), *rest] for name, *rest in lines],
                               limit if len(lines) > 1 else 0)

@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Run the kernel's own mm selftests in a guest: mm_selftests.sh FOLDER TEST...
+# where a TEST is a program and its arguments in one word.
 # Prints each one's output between "== TEST" and "== TEST status N".
+# SLOWDOWN multiplies the limit of each.
 # They want swap and some huge pages, which the guest's disks do not give.
 cd "$1" || exit 1
 shift
@@ -13,6 +15,7 @@ if [ ! -e /tmp/mm_selftests.swap ]; then
 fi
 for test; do
 	echo "== $test"
-	timeout 200 "./$test" 2>&1
+	# Split into words on purpose.
+	timeout $((200 * ${SLOWDOWN:-1})) ./$test 2>&1
 	echo "== $test status $?"
 done

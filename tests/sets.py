@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The kernel's own selftests, run as sets and compared with the pristine kernel's.
 
-What passes on vanilla must pass on quire, and nothing may be newly skipped. Some of these tests race with the machine:
-a difference counts when it shows a second time, in a fresh guest of either kernel.
+What passes on vanilla must pass on quire, and nothing may be newly skipped; --kernel debug puts the debug kernel in
+quire's place. Some of these tests race with the machine: a difference counts when it shows a second time, in a fresh
+guest of either kernel.
+
+A test is a program with its arguments, as a shell would be told.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import group
 from guest import boot, build, paths
 
 LINE = re.compile(r"\s*(not )?ok \d+ (.*)")
@@ -24,7 +28,7 @@ def results(output: str) -> dict[str, str]:
     found: dict[str, str] = {}
     test = run = ""
     for line in output.splitlines():
-        status = re.fullmatch(r"== (\S+) status (\d+)", line.strip())
+        status = re.fullmatch(r"== (.+) status (\d+)", line.strip())
         if status:
             found[f"{status[1]}: status"] = "pass" if status[2] == "0" else "fail"
         elif line.startswith("== "):
@@ -56,7 +60,8 @@ def regressions(vanilla: dict[str, str], quire: dict[str, str]) -> dict[str, str
 
 
 def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
-    """Build the kernel's selftests once, from the pristine source; `tests` are by their folder in it."""
+    """Build the programs of tests once, from the pristine source; `tests` are by their folder in the selftests."""
+    tests = {part: sorted({test.split()[0] for test in names}) for part, names in tests.items()}
     folder.mkdir(parents=True, exist_ok=True)
     selftests = paths.BASE / "tools/testing/selftests"
     with open(folder / ".lock", "w", encoding="utf-8") as lock:
@@ -75,20 +80,25 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
 
 
 def run_guest(command: list[str], kernel: str, append: str) -> str:
-    """Run a script of sets in a fresh guest and return its output; a splat is a failure of the test that calls this."""
-    result = boot.run(command, kernel=kernel, append=append, memory="3G", timeout=1500)
+    """Run a script of sets in a fresh guest and return its output; a splat is a failure of the test that calls this.
+
+    The script's limits are multiples of its SLOWDOWN, as the guest's is.
+    """
+    slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
+    result = boot.run(["env", f"SLOWDOWN={slowdown}", *command], kernel=kernel, append=append, memory="3G",
+                      timeout=1500 * slowdown)
     assert not result.splats, "\n".join(map(str, result.splats))
     return result.output
 
 
 def check(run: Callable[[list[str], str, str], dict[str, str]], tests: list[str], features: str,
-          vanilla: dict[str, str]) -> None:
-    """Assert that nothing is worse on quire; `run` runs tests on a kernel with its boot options."""
+          vanilla: dict[str, str], kernel: str) -> None:
+    """Assert that nothing is worse on a kernel of ours; `run` runs tests on a kernel with its boot options."""
     append = f"quire={features}"
-    worse = regressions(vanilla, run(tests, "quire", append))
+    worse = regressions(vanilla, run(tests, kernel, append))
     if worse:
         again = sorted({case.split(":")[0] for case in worse}, key=tests.index)
         print("worse the first time:", worse)
-        second = regressions(run(again, "vanilla", ""), run(again, "quire", append))
+        second = regressions(run(again, "vanilla", ""), run(again, kernel, append))
         worse = {case: text for case, text in second.items() if case in worse}
     assert not worse, "\n".join(f"{case}: {text}" for case, text in sorted(worse.items()))

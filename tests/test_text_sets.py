@@ -56,13 +56,14 @@ def run_set(tests: list[str], kernel: str, append: str) -> dict[str, str]:
 
 
 @pytest.mark.soak
-def test_set(programs: Path) -> None:
+@pytest.mark.debug
+def test_set(programs: Path, kernel: str) -> None:
     """Nothing that passes on vanilla fails, is skipped or is missing on quire, with the features off or on."""
     assert programs.exists()
     vanilla = run_set(TESTS, "vanilla", "")
     assert sum(outcome == "pass" for outcome in vanilla.values()) > 40, f"hardly anything ran on vanilla: {vanilla}"
     for features in ("off", "on"):
-        sets.check(run_set, TESTS, features, vanilla)
+        sets.check(run_set, TESTS, features, vanilla, kernel)
 
 
 def test_words_of_khugepaged() -> None:

@@ -3,6 +3,7 @@
 # Run the kernel's own selftests of huge pages and of exec in a guest:
 # text_selftests.sh FOLDER TEST... where FOLDER holds the programs.
 # Prints each one's output between "== TEST" and "== TEST status N".
+# SLOWDOWN multiplies the limit of each.
 # khugepaged wants swap, and an ext4 folder for its files.
 set -u
 programs=$1
@@ -25,8 +26,8 @@ mkfs.ext4 -q -F -b 4096 $work/image && mount -o loop $work/image $work/mnt
 for test; do
 	echo "== $test"
 	case $test in
-	khugepaged) timeout 900 ./khugepaged all:all $work/mnt 2>&1 ;;
-	*) timeout 300 "./$test" 2>&1 ;;
+	khugepaged) timeout $((900 * ${SLOWDOWN:-1})) ./khugepaged all:all $work/mnt 2>&1 ;;
+	*) timeout $((300 * ${SLOWDOWN:-1})) "./$test" 2>&1 ;;
 	esac
 	echo "== $test status $?"
 done
