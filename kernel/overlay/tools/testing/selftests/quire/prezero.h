@@ -65,19 +65,33 @@ static inline unsigned long stat_of(const char *name)
 	return strtoul(buf, NULL, 10);
 }
 
-/* One line of the checker's report; 0 where this kernel has no checker. */
+static inline bool have_checker(void)
+{
+	return !access(CHECK, R_OK);
+}
+
+/*
+ * One line of the checker's report. A line that is not there is no 0: the program
+ * ends. Who may run where there is no checker asks have_checker() first.
+ */
 static inline unsigned long checked(const char *name)
 {
 	char word[64];
 	unsigned long value, found = 0;
+	bool there = false;
 	FILE *report = fopen(CHECK, "r");
 
-	if (!report)
-		return 0;
-	while (fscanf(report, "%63s %lu", word, &value) == 2)
-		if (!strcmp(word, name))
+	while (report && fscanf(report, "%63s %lu", word, &value) == 2)
+		if (!strcmp(word, name)) {
 			found = value;
-	fclose(report);
+			there = true;
+		}
+	if (report)
+		fclose(report);
+	if (!there) {
+		fprintf(stderr, "cannot read %s of %s\n", name, CHECK);
+		exit(1);
+	}
 	return found;
 }
 
@@ -125,17 +139,28 @@ static inline bool fresh_is_zero(size_t size, int advice)
 	return good;
 }
 
-/* A word of a line of numbers, such as zeroed_blocks; 0 where there is none. */
-static inline unsigned long word_of(const char *path, unsigned int nr)
+/* Marked blocks of an order, of all zones. */
+static inline unsigned long zeroed_blocks(unsigned int order)
 {
-	char buf[512], *at = buf;
+	FILE *file = fopen(FOLDER "zeroed_blocks", "r");
+	unsigned long blocks = 0;
+	char line[512];
 
-	if (!get(path, buf, sizeof(buf)))
-		return 0;
-	while (nr-- && at)
-		if ((at = strchr(at, ' ')))
-			at++;
-	return at ? strtoul(at, NULL, 10) : 0;
+	while (file && fgets(line, sizeof(line), file)) {
+		char *at = strstr(line, "zone ");
+		unsigned long value = 0;
+
+		/* The word after "zone" is its name. */
+		for (unsigned int word = 0; at && word <= order + 1; word++) {
+			at = strchr(at + strspn(at, " "), ' ');
+			if (at && word)
+				value = strtoul(at, NULL, 10);
+		}
+		blocks += value;
+	}
+	if (file)
+		fclose(file);
+	return blocks;
 }
 
 /* As if just booted, on, and with a kscrubd that does nothing of its own accord. */

@@ -23,6 +23,8 @@ FIXTURE_SETUP(engine)
 {
 	if (access(FOLDER "engine", W_OK) || access(DEVICE "fail_in", W_OK))
 		SKIP(return, "no prezero, no device, or not root");
+	if (!have_checker())
+		SKIP(return, "no checker (CONFIG_QUIRE_DEBUG), or no debugfs");
 	ASSERT_TRUE(fresh_start());
 	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1"));
 	ASSERT_EQ(0, put(FOLDER "engine_timeout_milliseconds", "60000"));

@@ -119,6 +119,10 @@ int main(int argc, char **argv)
 		printf("ok 1 prezero_stress # SKIP no prezero, or not root\n");
 		return 0;
 	}
+	if (!have_checker()) {
+		printf("ok 1 prezero_stress # SKIP no checker (CONFIG_QUIRE_DEBUG), or no debugfs\n");
+		return 0;
+	}
 	if (!fresh_start() || threads < 2 || threads > MAX_THREADS) {
 		printf("not ok 1 prezero_stress\n");
 		return 1;
