@@ -27,7 +27,7 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
     write, split and merge. Where allocations can be made to fail, a borrower that cannot be upgraded stays one.
     """
     failing = ["rmap_fail -t upgrade_fails"] if kernel == "debug" else []
-    selftests("rmap_basic", "rmap_model", "rmap_model 400 11 deep", *failing, append="quire=rmap")
+    selftests("rmap_basic", "rmap_chain", "rmap_model", "rmap_model 400 11 deep", *failing, append="quire=rmap")
 
 
 @pytest.mark.soak
@@ -67,7 +67,8 @@ def test_off_borrows_nothing(guest: Callable[..., boot.Result]) -> None:
 def test_vma_userspace() -> None:
     """The kernel's own tests of mm/vma.c in user space, with our edits in it."""
     folder = paths.TREE / "tools/testing/vma"
-    header = subprocess.run(["gcc", "-E", "-include", "urcu.h", "-x", "c", "/dev/null"], capture_output=True, check=False)
+    header = subprocess.run(["gcc", "-E", "-include", "urcu.h", "-x", "c", "/dev/null"], capture_output=True,
+                            check=False)
     if header.returncode:
         pytest.skip("no liburcu-dev")
     # The base's stubs lack the first of these.

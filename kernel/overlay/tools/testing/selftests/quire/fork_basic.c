@@ -14,7 +14,10 @@ struct area {
 	uint64_t seed;
 };
 
-/* r: read all; w: write a word in table 2; W: rewrite all; v: verify the rewrite; x: unmap; s: shared tables */
+/*
+ * r: read all; w: write a word in table 2; W: rewrite all; v: verify the rewrite;
+ * x: unmap; s: shared tables
+ */
 static long serve(char command, void *arg)
 {
 	struct area *area = arg;

@@ -11,15 +11,12 @@
 #include <sys/syscall.h>
 
 #include "harness.h"
+#include "compat.h"
 #include "fork_test.h"
 
 #define TABLES 6
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
 
 static long serve(char command, void *arg)
 {

@@ -262,15 +262,45 @@ TEST_SLOW(fork_gup, ptrace_pokes)
 	EXPECT_EQ('a', self->page[0]);
 }
 
+/* Pins, lets the other write, and writes. Returns a bit for each thing that is wrong. */
+static int pin_side(int fd, char *page, unsigned int flags, int pinned[2], int wrote[2])
+{
+	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
+	int bad = !!ioctl(fd, PIN_START, &args);
+	char seen[PAGE], byte;
+	uint64_t to = (uintptr_t)seen;
+
+	close(pinned[1]);
+	close(wrote[1]);
+	if (read(wrote[0], &byte, 1))
+		bad += 2;
+	bad += ioctl(fd, PIN_READ, &to) ? 4 : seen[0] != 'a' ? 8 : 0;
+	memset(page, 'p', PAGE);
+	bad += ioctl(fd, PIN_READ, &to) ? 16 : seen[0] != 'p' ? 32 : 0;
+	ioctl(fd, PIN_STOP);
+	return bad;
+}
+
+/* Writes when the other has pinned. */
+static int write_side(char *page, int pinned[2], int wrote[2])
+{
+	int bad = 0;
+	char byte;
+
+	close(wrote[0]);
+	close(pinned[1]);
+	if (read(pinned[0], &byte, 1))
+		bad = 1;
+	memset(page, 'o', PAGE);
+	close(wrote[1]);
+	return bad + (page[0] == 'o' ? 0 : 2);
+}
+
 /* A read-only pin keeps showing what its process writes, and nobody else's. */
 static void pin(struct __test_metadata *_metadata, char *page, unsigned int flags, bool in_child)
 {
-	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
-	int fd = open(GUP_TEST, O_RDWR), status;
-	char seen[PAGE];
-	uint64_t to = (uintptr_t)seen;
+	int fd = open(GUP_TEST, O_RDWR), status, bad;
 	int pinned[2], wrote[2];
-	char byte;
 	pid_t pid;
 
 	if (fd < 0)
@@ -279,35 +309,11 @@ static void pin(struct __test_metadata *_metadata, char *page, unsigned int flag
 	ASSERT_EQ(0, pipe(wrote));
 	pid = fork();
 	ASSERT_LE(0, pid);
-	if (!pid == in_child) {
-		/* This one pins. */
-		int bad = !!ioctl(fd, PIN_START, &args);
-
-		close(pinned[1]);
-		close(wrote[1]);
-		if (read(wrote[0], &byte, 1))
-			bad += 2;
-		bad += ioctl(fd, PIN_READ, &to) ? 4 : seen[0] != 'a' ? 8 : 0;
-		memset(page, 'p', PAGE);
-		bad += ioctl(fd, PIN_READ, &to) ? 16 : seen[0] != 'p' ? 32 : 0;
-		ioctl(fd, PIN_STOP);
-		if (!pid)
-			_exit(bad);
-		EXPECT_EQ(0, bad);
-	} else {
-		int bad = 0;
-
-		close(wrote[0]);
-		close(pinned[1]);
-		if (read(pinned[0], &byte, 1))
-			bad = 1;
-		memset(page, 'o', PAGE);
-		close(wrote[1]);
-		if (!pid)
-			_exit(bad + (page[0] == 'o' ? 0 : 2));
-		EXPECT_EQ(0, bad);
-		EXPECT_EQ('o', page[0]);
-	}
+	bad = !pid == in_child ? pin_side(fd, page, flags, pinned, wrote) :
+				 write_side(page, pinned, wrote);
+	if (!pid)
+		_exit(bad);
+	EXPECT_EQ(0, bad);
 	ASSERT_EQ(pid, waitpid(pid, &status, 0));
 	EXPECT_EQ(0, status);
 	close(fd);

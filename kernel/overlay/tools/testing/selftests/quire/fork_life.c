@@ -5,7 +5,6 @@
  * MMU notifiers, monitors, the worker that unshares ahead.
  */
 #define _GNU_SOURCE
-#include <linux/fs.h>
 #include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
@@ -15,6 +14,7 @@
 
 #include "harness.h"
 #include "fork_test.h"
+#include "pagemap.h"
 
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
@@ -354,28 +354,6 @@ TEST_SLOW(fork_life, damon)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
-
-/* As in linux/fs.h, which may be older. */
-#ifndef PAGEMAP_SCAN
-#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
-#define PAGE_IS_WRITTEN (1 << 1)
-#define PAGE_IS_PRESENT (1 << 3)
-#define PM_SCAN_WP_MATCHING (1 << 0)
-#define PM_SCAN_CHECK_WPASYNC (1 << 1)
-
-struct page_region {
-	uint64_t start, end, categories;
-};
-
-struct pm_scan_arg {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#endif
-
-#ifndef UFFD_FEATURE_WP_ASYNC
-#define UFFD_FEATURE_WP_ASYNC (1 << 15)
-#endif
 
 /* How many pages of the area have what @need says; protects them if @flags do. */
 static long scan(char *area, uint64_t need, uint64_t flags)

@@ -62,6 +62,50 @@ static bool readable(char *page)
 	return WIFEXITED(status);
 }
 
+/* Returns how many pages do not hold what was just written to them. */
+static long refill(int area, unsigned long pages, uint64_t seed)
+{
+	fill(at(area), pages, seed);
+	return wrong(at(area), pages, seed);
+}
+
+static long fill_hole(int file, unsigned long pages, uint64_t seed)
+{
+	if (map_at(HOLE, PROT_READ | PROT_WRITE, file, 0) == MAP_FAILED)
+		return -1;
+	return refill(HOLE, pages, seed);
+}
+
+/* What a process does to an area of its own. */
+static long change(char command)
+{
+	switch (command) {
+	case 'm':
+		return refill(MEMORY, AREA_PAGES, 21);
+	case 'w':
+		return refill(TO_WRITE, AREA_PAGES, 22);
+	case 'u':
+		return munmap(at(TO_READ), AREA_LEN);
+	case 'h':
+		return fill_hole(fd, AREA_PAGES / 2, 23);
+	case 'a':
+		return fill_hole(-1, AREA_PAGES, 24);
+	case 'v':
+		return mremap(at(TO_WRITE), AREA_LEN, AREA_LEN, MREMAP_MAYMOVE | MREMAP_FIXED,
+			      at(HOLE)) == MAP_FAILED ? -1 : wrong(at(HOLE), AREA_PAGES, 2);
+	case 'p':
+		return mprotect(at(TO_READ), AREA_LEN, PROT_READ | PROT_WRITE) ?:
+		       refill(TO_READ, AREA_PAGES, 25);
+	case 'l':
+		return mlock(at(TO_READ), AREA_LEN);
+	case 'd':
+		return madvise(at(TO_WRITE), AREA_LEN, MADV_DONTNEED) ?:
+		       wrong(at(TO_WRITE), AREA_PAGES, OTHER_SEED);
+	}
+	return -1;
+}
+
+/* What it sees, or, for other commands, does. */
 static long serve(char command, void *arg)
 {
 	uint64_t *word;
@@ -71,34 +115,6 @@ static long serve(char command, void *arg)
 		return all_wrong();
 	case 's':
 		return shared_tables(getpid());
-	case 'm':
-		fill(at(MEMORY), AREA_PAGES, 21);
-		return wrong(at(MEMORY), AREA_PAGES, 21);
-	case 'w':
-		fill(at(TO_WRITE), AREA_PAGES, 22);
-		return wrong(at(TO_WRITE), AREA_PAGES, 22);
-	case 'u':
-		return munmap(at(TO_READ), AREA_LEN);
-	case 'h':
-		if (map_at(HOLE, PROT_READ | PROT_WRITE, fd, 0) == MAP_FAILED)
-			return -1;
-		fill(at(HOLE), AREA_PAGES / 2, 23);
-		return wrong(at(HOLE), AREA_PAGES / 2, 23);
-	case 'a':
-		if (map_at(HOLE, PROT_READ | PROT_WRITE, -1, 0) == MAP_FAILED)
-			return -1;
-		fill(at(HOLE), AREA_PAGES, 24);
-		return wrong(at(HOLE), AREA_PAGES, 24);
-	case 'v':
-		return mremap(at(TO_WRITE), AREA_LEN, AREA_LEN, MREMAP_MAYMOVE | MREMAP_FIXED,
-			      at(HOLE)) == MAP_FAILED ? -1 : wrong(at(HOLE), AREA_PAGES, 2);
-	case 'p':
-		if (mprotect(at(TO_READ), AREA_LEN, PROT_READ | PROT_WRITE))
-			return -1;
-		fill(at(TO_READ), AREA_PAGES, 25);
-		return wrong(at(TO_READ), AREA_PAGES, 25);
-	case 'l':
-		return mlock(at(TO_READ), AREA_LEN);
 	case 'z':
 		/* After a truncation to nothing and back: zeroes, and memory as it was. */
 		word = (uint64_t *)at(TO_READ);
@@ -112,11 +128,8 @@ static long serve(char command, void *arg)
 		       wrong(at(MEMORY), AREA_PAGES, 1) + wrong(at(MORE), AREA_PAGES, 3);
 	case 'b':
 		return (unsigned char)*at(TO_READ);
-	case 'd':
-		return madvise(at(TO_WRITE), AREA_LEN, MADV_DONTNEED) ?:
-		       wrong(at(TO_WRITE), AREA_PAGES, OTHER_SEED);
 	}
-	return -1;
+	return change(command);
 }
 
 /* Only of a table that others use, too, is a page that one process maps not exclusive. */

@@ -3,8 +3,8 @@
  * Random trees of processes against a model. Every process keeps, in memory
  * that is not shared, what each page of the area must hold; it writes, reads,
  * maps memory and a file, unmaps, moves, protects, discards and forks at random, and
- * compares all pages before it ends. The seed decides everything a process does; who runs when does not
- * matter to the result.
+ * compares all pages before it ends. The seed decides everything a process does; who
+ * runs when does not matter to the result.
  *
  *	fork_model [SEED [ROUNDS]]
  */

@@ -4,7 +4,6 @@
  * order. After each step the content must be right and the reverse map complete.
  */
 #define _GNU_SOURCE
-#include <linux/futex.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,21 +16,11 @@
 #include <sys/wait.h>
 
 #include "harness.h"
+#include "rmap_child.h"
 #include "rmap_common.h"
 
-#define PAGE 4096UL
 #define AREAS 64
 #define HUGE (2UL << 20)
-
-static uint64_t *word(void *base, unsigned int page)
-{
-	return (uint64_t *)((char *)base + page * PAGE);
-}
-
-static void *map(size_t pages)
-{
-	return mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
 
 static void fill(void *base, unsigned int pages, uint64_t value)
 {
@@ -76,79 +65,6 @@ static void *map_areas(void)
 			return MAP_FAILED;
 	return base;
 }
-
-/* A child that waits to be told to go on. */
-struct child {
-	pid_t pid;
-	int go, done;
-};
-
-static void child_says(int fd, char what)
-{
-	if (write(fd, &what, 1) != 1)
-		_exit(99);
-}
-
-static char child_hears(int fd)
-{
-	char what = 0;
-
-	return read(fd, &what, 1) == 1 ? what : 0;
-}
-
-/* In the child: @fd[0] to hear and @fd[1] to say. Returns 0 in the child. */
-static pid_t fork_child(struct child *child, int fd[2])
-{
-	int down[2], up[2];
-
-	if (pipe(down) || pipe(up))
-		return -1;
-	child->pid = fork();
-	if (!child->pid) {
-		close(down[1]);
-		close(up[0]);
-		fd[0] = down[0];
-		fd[1] = up[1];
-		return 0;
-	}
-	close(down[0]);
-	close(up[1]);
-	child->go = down[1];
-	child->done = up[0];
-	return child->pid;
-}
-
-/* Let the child take its next step and wait for the end of it. */
-static bool step(struct child *child)
-{
-	child_says(child->go, 'g');
-	return child_hears(child->done) == 'd';
-}
-
-static int reap(struct child *child)
-{
-	int status;
-
-	close(child->go);
-	close(child->done);
-	if (waitpid(child->pid, &status, 0) != child->pid)
-		return -1;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
-}
-
-/* In a child: one step of it. The status says which condition failed. */
-#define STEP(fd, ...) do {						\
-	if (child_hears((fd)[0]) != 'g')				\
-		_exit(98);						\
-	__VA_ARGS__							\
-	child_says((fd)[1], 'd');					\
-} while (0)
-#define MUST(condition) do {						\
-	if (!(condition)) {						\
-		fprintf(stderr, "# line %d: %s\n", __LINE__, #condition);	\
-		_exit(1);						\
-	}								\
-} while (0)
 
 FIXTURE(rmap) {
 	long enabled;
@@ -654,145 +570,6 @@ TEST_F(rmap, drain)
 	EXPECT_EQ(0, reap(&self->child));
 	EXPECT_TRUE(holds(base, AREAS, 1000));
 	EXPECT_EQ(0, write_text(RMAP "enabled", "1"));
-}
-
-/*
- * A chain of forks, each generation a child of the one before. Who writes where
- * is a pattern, and so is the order in which they exit.
- */
-#define DEPTH 32
-#define CHAIN_PAGES 8
-
-struct chain {
-	pid_t pid[DEPTH];
-	int ready;		/* generations that are up and have written */
-	int leave[DEPTH];	/* told to exit */
-	int bad[DEPTH];
-};
-
-static bool writes(int pattern, int generation)
-{
-	switch (pattern) {
-	case 0:
-		return false;
-	case 1:
-		return true;
-	case 2:
-		return generation == 0;
-	case 3:
-		return generation == DEPTH / 2;
-	case 4:
-		return generation == DEPTH - 1;
-	default:
-		return generation % 3 == 1;
-	}
-}
-
-/* One generation; it becomes the next one in its child. */
-static void generations_live(struct chain *chain, int pattern, void *base,
-			     uint64_t expected[CHAIN_PAGES])
-{
-	int generation = 0, i;
-
-	do {
-		chain->pid[generation] = getpid();
-		if (writes(pattern, generation)) {
-			i = generation % CHAIN_PAGES;
-			expected[i] = 100 + generation;
-			*word(base, i) = expected[i];
-		}
-		__atomic_add_fetch(&chain->ready, 1, __ATOMIC_SEQ_CST);
-	} while (generation + 1 < DEPTH && !fork() && ++generation);
-
-	while (!__atomic_load_n(&chain->leave[generation], __ATOMIC_SEQ_CST))
-		syscall(SYS_futex, &chain->leave[generation], FUTEX_WAIT, 0, NULL);
-	for (i = 0; i < CHAIN_PAGES; i++)
-		chain->bad[generation] += *word(base, i) != expected[i];
-	_exit(0);
-}
-
-static int leaver(int order, int n)
-{
-	switch (order) {
-	case 0:
-		return n;			/* parents first */
-	case 1:
-		return DEPTH - 1 - n;		/* children first */
-	default:
-		return n * 13 % DEPTH;		/* mixed */
-	}
-}
-
-static void chain_run(struct __test_metadata *_metadata, int pattern, int order)
-{
-	struct chain *chain = mmap(NULL, sizeof(*chain), PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	uint64_t expected[CHAIN_PAGES];
-	void *base = map(CHAIN_PAGES);
-	struct rmap_report report;
-	int i;
-
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	for (i = 0; i < CHAIN_PAGES; i++)
-		*word(base, i) = expected[i] = 50 + i;
-	if (!fork())
-		generations_live(chain, pattern, base, expected);
-	for (i = 0; i < 60000 && __atomic_load_n(&chain->ready, __ATOMIC_SEQ_CST) < DEPTH; i++)
-		usleep(2000);
-	ASSERT_EQ(DEPTH, chain->ready);
-	EXPECT_EQ(0, rmap_check(&report));
-	EXPECT_EQ(0, write_text("/proc/sys/vm/compact_memory", "1"));
-	for (i = 0; i < DEPTH; i++) {
-		int generation = leaver(order, i);
-		pid_t pid = chain->pid[generation];
-
-		__atomic_store_n(&chain->leave[generation], 1, __ATOMIC_SEQ_CST);
-		syscall(SYS_futex, &chain->leave[generation], FUTEX_WAKE, 1);
-		EXPECT_EQ(0, kill(pid, 0));
-		/* Its parent may live and not wait: a zombie has no memory either. */
-		for (int n = 0; n < 60000 && !kill(pid, 0); n++) {
-			siginfo_t info = { 0 };
-			char path[32], state = 0;
-			FILE *file;
-
-			waitid(P_PID, pid, &info, WEXITED | WNOHANG);
-			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-			file = fopen(path, "r");
-			if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-				state = 0;
-			if (file)
-				fclose(file);
-			if (!file || state == 'Z')
-				break;
-			usleep(1000);
-		}
-		if (i % 8 == 7)
-			EXPECT_EQ(0, rmap_check(NULL));
-	}
-	while (wait(NULL) > 0)
-		;
-	for (i = 0; i < DEPTH; i++)
-		EXPECT_EQ(0, chain->bad[i]);
-	munmap(chain, sizeof(*chain));
-	munmap(base, CHAIN_PAGES * PAGE);
-}
-
-TEST_F_TIMEOUT(rmap, chain_parents_first, 600)
-{
-	for (int pattern = 0; pattern < 6; pattern++)
-		chain_run(_metadata, pattern, 0);
-}
-
-TEST_F_TIMEOUT(rmap, chain_children_first, 600)
-{
-	for (int pattern = 0; pattern < 6; pattern++)
-		chain_run(_metadata, pattern, 1);
-}
-
-TEST_F_TIMEOUT(rmap, chain_mixed, 600)
-{
-	for (int pattern = 0; pattern < 6; pattern++)
-		chain_run(_metadata, pattern, 2);
 }
 
 /* A checker that finds nothing must be able to: it breaks one area and looks. */

@@ -6,22 +6,30 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "compat.h"
+
 #define RMAP "/sys/kernel/mm/quire/rmap/"
 #define RMAP_CHECK "/sys/kernel/debug/quire/rmap_check"
+#define PAGE 4096UL
 
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
+static inline uint64_t *word(void *base, unsigned int page)
+{
+	return (uint64_t *)((char *)base + page * PAGE);
+}
+
+static inline void *map(size_t pages)
+{
+	return mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
 
 /* What the checker found; -1 where it is not built in. */
 struct rmap_report {

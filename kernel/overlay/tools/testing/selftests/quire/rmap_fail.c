@@ -3,21 +3,22 @@
  * Borrowed anon_vmas when the allocator says no. Needs CONFIG_FAILSLAB.
  */
 #define _GNU_SOURCE
-#include <stdint.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "harness.h"
 #include "rmap_common.h"
 
-#define PAGE 4096UL
 #define PAGES 16
 #define FAILSLAB "/sys/kernel/debug/failslab/"
 #define FAIL_THESE "/sys/kernel/slab/anon_vma/failslab"
 
-static uint64_t *word(void *base, int page)
+/* Page i holds i, or i + more. */
+static bool pages_hold(void *base, unsigned int first, unsigned int more)
 {
-	return (uint64_t *)((char *)base + page * PAGE);
+	for (unsigned int i = first; i < PAGES; i++)
+		if (*word(base, i) != i + more)
+			return false;
+	return true;
 }
 
 /* From here on every allocation of an anon_vma by a task that asks for it fails. */
@@ -35,12 +36,34 @@ static int fail_anon_vmas(bool on)
 	return write_text(FAILSLAB "probability", on ? "100" : "0");
 }
 
+/* In a borrower. Returns 0, or the number of the step that went wrong. */
+static int write_without_memory(void *base)
+{
+	if (write_text("/proc/self/make-it-fail", "1"))
+		return 1;
+	for (unsigned int i = 0; i < PAGES; i++)
+		*word(base, i) = 100 + i;
+	/* Nothing else while it may fail: a new area could not be written to. */
+	if (write_text("/proc/self/make-it-fail", "0"))
+		return 2;
+	if (rmap_check(NULL))
+		return 3;
+	/* Now it can; its pages are in both trees. */
+	if (mprotect(base, PAGES / 2 * PAGE, PROT_NONE) ||
+	    madvise(word(base, PAGES / 2), PAGE, MADV_DONTNEED))
+		return 4;
+	*word(base, PAGES / 2) = 5;
+	if (rmap_check(NULL))
+		return 5;
+	return pages_hold(base, PAGES / 2 + 1, 100) ? 0 : 6;
+}
+
 /* A borrower that cannot be upgraded writes to what it borrows, and all is well. */
 TEST(upgrade_fails)
 {
 	long enabled = read_number(RMAP "enabled"), failed;
-	uint64_t *base;
-	int status, i;
+	void *base;
+	int status;
 
 	if (enabled < 0)
 		SKIP(return, "no rmap feature in this kernel");
@@ -49,41 +72,20 @@ TEST(upgrade_fails)
 		SKIP(return, "no failslab");
 	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
 	ASSERT_EQ(0, write_text(RMAP "defer_faults", "0"));
-	base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	for (i = 0; i < PAGES; i++)
+	base = map(PAGES);
+	ASSERT_NE(MAP_FAILED, base);
+	for (unsigned int i = 0; i < PAGES; i++)
 		*word(base, i) = i;
 	ASSERT_EQ(0, fail_anon_vmas(true));
 	failed = rmap_counter("upgrade_nomem");
-
-	if (!fork()) {
-		if (write_text("/proc/self/make-it-fail", "1"))
-			_exit(1);
-		for (i = 0; i < PAGES; i++)
-			*word(base, i) = 100 + i;
-		/* Nothing else while it may fail: a new area could not be written to. */
-		if (write_text("/proc/self/make-it-fail", "0"))
-			_exit(2);
-		if (rmap_check(NULL))
-			_exit(3);
-		/* Now it can; its pages are in both trees. */
-		if (mprotect(base, PAGES / 2 * PAGE, PROT_NONE) ||
-		    madvise(word(base, PAGES / 2), PAGE, MADV_DONTNEED))
-			_exit(4);
-		*word(base, PAGES / 2) = 5;
-		if (rmap_check(NULL))
-			_exit(5);
-		for (i = PAGES / 2 + 1; i < PAGES; i++)
-			if (*word(base, i) != 100 + i)
-				_exit(6);
-		_exit(0);
-	}
+	if (!fork())
+		_exit(write_without_memory(base));
 	ASSERT_GT(wait(&status), 0);
 	EXPECT_EQ(0, fail_anon_vmas(false));
 	EXPECT_TRUE(WIFEXITED(status));
 	EXPECT_EQ(0, WEXITSTATUS(status));
 	EXPECT_GT(rmap_counter("upgrade_nomem"), failed);
-	for (i = 0; i < PAGES; i++)
-		EXPECT_EQ(i, *word(base, i));
+	EXPECT_TRUE(pages_hold(base, 0, 0));
 	EXPECT_EQ(0, rmap_check(NULL));
 	EXPECT_EQ(0, write_text(RMAP "defer_faults", "64"));
 	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
@@ -100,12 +102,36 @@ static int fail_nth(int nth)
 	return write_text("/proc/thread-self/fail-nth", text);
 }
 
+/*
+ * fork() whose allocation number @nth fails; the child, if there is one, looks at its
+ * memory. Returns whether it needed so many: then nothing is left to count down.
+ */
+static bool fork_without(struct __test_metadata *_metadata, void *base, int nth, int *failed)
+{
+	bool injected;
+	int status;
+	pid_t pid;
+
+	ASSERT_EQ(0, fail_nth(nth));
+	pid = fork();
+	if (!pid)
+		_exit(!pages_hold(base, 0, 0));
+	injected = fail_nth(-1) == 0;
+	fail_nth(0);
+	*failed += pid < 0;
+	if (pid > 0) {
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		ASSERT_EQ(0, status);
+	}
+	return injected;
+}
+
 /* fork() without one of its allocations, for each of them, until it needs no more. */
 TEST(fork_fails_anywhere)
 {
 	long enabled = read_number(RMAP "enabled");
-	int nth, failed = 0, status, i;
-	uint64_t *base;
+	int nth, failed = 0;
+	void *base;
 
 	if (enabled < 0)
 		SKIP(return, "no rmap feature in this kernel");
@@ -116,41 +142,19 @@ TEST(fork_fails_anywhere)
 	write_text(FAILSLAB "cache-filter", "N");
 	write_text(FAILSLAB "ignore-gfp-wait", "N");
 	write_text(FAILSLAB "verbose", "0");
-	base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	for (i = 0; i < PAGES; i++) {
+	base = map(PAGES);
+	ASSERT_NE(MAP_FAILED, base);
+	for (unsigned int i = 0; i < PAGES; i++) {
 		*word(base, i) = i;
 		ASSERT_EQ(0, i % 2 ? mprotect(word(base, i), PAGE, PROT_READ) : 0);
 	}
-	for (nth = 1; nth < 2000; nth++) {
-		bool injected;
-		pid_t pid;
-
-		ASSERT_EQ(0, fail_nth(nth));
-		pid = fork();
-		if (!pid) {
-			for (i = 0; i < PAGES; i++)
-				if (*word(base, i) != i)
-					_exit(1);
-			_exit(0);
-		}
-		/* What is left to count down: none of it if one failed. */
-		injected = fail_nth(-1) == 0;
-		fail_nth(0);
-		failed += pid < 0;
-		if (pid > 0) {
-			ASSERT_EQ(pid, waitpid(pid, &status, 0));
-			ASSERT_EQ(0, status);
-		}
+	for (nth = 1; nth < 2000 && fork_without(_metadata, base, nth, &failed); nth++)
 		if (nth % 16 == 0)
 			ASSERT_EQ(0, rmap_check(NULL));
-		if (!injected)
-			break;
-	}
 	/* It must have come to the areas and their links. */
 	EXPECT_GT(failed, PAGES / 4);
 	EXPECT_LT(nth, 2000);
-	for (i = 0; i < PAGES; i++)
-		EXPECT_EQ(i, *word(base, i));
+	EXPECT_TRUE(pages_hold(base, 0, 0));
 	EXPECT_EQ(0, rmap_check(NULL));
 	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
 }

@@ -23,7 +23,6 @@
 #include "kselftest.h"
 #include "rmap_common.h"
 
-#define PAGE 4096UL
 #define PAGES 512
 #define REGION ((char *)0x600000000000UL)
 #define PROCESSES 16

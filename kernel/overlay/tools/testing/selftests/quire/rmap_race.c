@@ -17,7 +17,6 @@
 #include "kselftest.h"
 #include "rmap_common.h"
 
-#define PAGE 4096UL
 #define PAGES 256
 #define FAMILIES 3
 #define DEPTH 4
@@ -25,7 +24,7 @@
 static char *base;
 static atomic_bool stop;
 
-static volatile uint64_t *word(unsigned int page)
+static volatile uint64_t *at(unsigned int page)
 {
 	return (volatile uint64_t *)(base + page * PAGE);
 }
@@ -33,7 +32,7 @@ static volatile uint64_t *word(unsigned int page)
 static bool holds(const uint64_t *wanted)
 {
 	for (unsigned int i = 0; i < PAGES; i++)
-		if (*word(i) != wanted[i])
+		if (*at(i) != wanted[i])
 			return false;
 	return true;
 }
@@ -46,7 +45,7 @@ static int generation(unsigned int depth, unsigned int seed, uint64_t *wanted)
 
 	for (unsigned int i = seed % 7; i < PAGES; i += 7 + seed % 5) {
 		wanted[i] = ((uint64_t)depth << 32) + seed + i;
-		*word(i) = wanted[i];
+		*at(i) = wanted[i];
 	}
 	if (mprotect(base + seed % 128 * PAGE, 16 * PAGE, PROT_READ) ||
 	    !holds(wanted) ||
@@ -90,7 +89,7 @@ static int family(unsigned int seed, time_t end)
 	pthread_t threads[2];
 	int ret = 0;
 
-	base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	base = map(PAGES);
 	if (base == MAP_FAILED)
 		return 6;
 	madvise(base, PAGES * PAGE, MADV_NOHUGEPAGE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Processes that map the same shared memory share its page tables: all kinds, who may, the books. */
+/* Processes that map the same shared memory share its page tables: kinds, who may, books. */
 #define _GNU_SOURCE
 #include <sys/ipc.h>
 #include <sys/mount.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* System calls, reclaim and migration on memory whose page tables are shared. */
 #define _GNU_SOURCE
-#include <linux/fs.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -9,28 +8,9 @@
 #include <sys/uio.h>
 
 #include "harness.h"
+#include "compat.h"
+#include "pagemap.h"
 #include "shm_test.h"
-
-#ifndef MADV_COLD
-#define MADV_COLD 20
-#endif
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
-
-#ifndef PAGEMAP_SCAN
-struct page_region {
-	uint64_t start, end, categories;
-};
-
-struct pm_scan_arg {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-
-#define PAGEMAP_SCAN	_IOWR('f', 16, struct pm_scan_arg)
-#define PAGE_IS_PRESENT	(1 << 3)
-#endif
 
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
@@ -52,7 +32,10 @@ static long nonzero(const char *area, unsigned long first, unsigned long count)
 	return n;
 }
 
-/* r, W, s as in shm_basic; b: signal of a read in table 2; z: pages 100..199 that are not 0; l: loop */
+/*
+ * r, W, s as in shm_basic; b: signal of a read in table 2; z: pages 100..199 that are
+ * not 0; l: loop
+ */
 static long serve(char command, void *arg)
 {
 	struct side *side = arg;

@@ -198,7 +198,7 @@ TEST_F_TIMEOUT(files, uprobe_in_huge_text, 600)
 	EXPECT_TRUE(traced("text_hit"));
 	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
 	/* One that starts with the breakpoint in place. */
-	EXPECT_EQ(0, start(&other, PROGRAM, NULL));
+	ASSERT_EQ(0, start(&other, PROGRAM, NULL));
 	EXPECT_EQ(0, touch(&other));
 	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
 
