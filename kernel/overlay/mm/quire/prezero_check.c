@@ -9,7 +9,8 @@
  *
  * Locking: zone->lock, with interrupts off, over the blocks of one pageblock at a
  * time, so that nobody can take one while it is looked at, and once more over all
- * lists of the zone, which must agree with its count; memory stays online throughout.
+ * lists of the zone, which must agree with its count. mem_hotplug_lock is held around
+ * all of it, for reading, so that no memory goes away.
  * prezero_hibernate takes what prezero_pm_event() does.
  *
  * Lifetime: the files are made at boot and stay; a report is its reader's.

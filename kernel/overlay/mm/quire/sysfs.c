@@ -9,7 +9,7 @@
  * Lifetime: everything here is made at boot and lives for ever, so no file can
  * outlast what it shows.
  *
- * Undo: none. What was made before an error stays.
+ * Undo: a folder that cannot be made whole is removed; else none.
  */
 #include <linux/init.h>
 #include <linux/kstrtox.h>

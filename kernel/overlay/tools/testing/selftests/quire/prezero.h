@@ -147,15 +147,14 @@ static inline unsigned long zeroed_blocks(unsigned int order)
 	char line[512];
 
 	while (file && fgets(line, sizeof(line), file)) {
-		char *at = strstr(line, "zone ");
 		unsigned long value = 0;
+		char *at = line;
+		int head = 0;
 
-		/* The word after "zone" is its name. */
-		for (unsigned int word = 0; at && word <= order + 1; word++) {
-			at = strchr(at + strspn(at, " "), ' ');
-			if (at && word)
-				value = strtoul(at, NULL, 10);
-		}
+		sscanf(line, "Node %*d, zone %*s%n", &head);
+		at += head;
+		for (unsigned int i = 0; i <= order; i++)
+			value = strtoul(at, &at, 10);
 		blocks += value;
 	}
 	if (file)

@@ -36,17 +36,12 @@ FIXTURE_SETUP(rmap)
 	self->enabled = read_number(RMAP "enabled");
 	if (self->enabled < 0)
 		SKIP(return, "no rmap feature in this kernel");
-	mount_debugfs();
-	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
-	ASSERT_EQ(0, write_text(RMAP "defer_faults", "0"));
-	ASSERT_EQ(0, rmap_check(NULL));
+	ASSERT_TRUE(rmap_begin());
 }
 
 FIXTURE_TEARDOWN(rmap)
 {
-	ASSERT_EQ(0, rmap_check(NULL));
-	ASSERT_EQ(0, write_text(RMAP "defer_faults", "64"));
-	ASSERT_EQ(0, write_text(RMAP "enabled", self->enabled ? "1" : "0"));
+	ASSERT_TRUE(rmap_end(self->enabled));
 }
 
 static bool writes(int pattern, int generation)

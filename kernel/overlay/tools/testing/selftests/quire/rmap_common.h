@@ -132,4 +132,20 @@ static inline bool have_swap(void)
 	return !system("mkswap /dev/zram0 >/dev/null 2>&1 && swapon /dev/zram0 2>/dev/null");
 }
 
+/* On, with nothing deferred, so that the first write shows. Returns whether all is well so far. */
+static inline bool rmap_begin(void)
+{
+	mount_debugfs();
+	return !write_text(RMAP "enabled", "1") && !write_text(RMAP "defer_faults", "0") &&
+	       !rmap_check(NULL);
+}
+
+/* @enabled: as it was before, negative where there is no such feature. Returns whether all is well. */
+static inline bool rmap_end(long enabled)
+{
+	return enabled < 0 ||
+	       (!rmap_check(NULL) && !write_text(RMAP "defer_faults", "64") &&
+		!write_text(RMAP "enabled", enabled ? "1" : "0"));
+}
+
 #endif /* RMAP_COMMON_H */
