@@ -165,7 +165,7 @@ def store(data: dict) -> None:
     readme = with_headline(README.read_text(encoding="utf-8"), data)
     written = {DATA: json.dumps(data, indent=1, ensure_ascii=False) + "\n", PAPER: paper(data), README: readme}
     for path, text in written.items():
-        paths.write_stamp(path, text)
+        paths.write_whole(path, text)
 
 
 def check_origin(options: core.Options) -> None:

@@ -380,5 +380,5 @@ def kvm_works(kernel: str) -> bool:
         guest.wait(lambda: guest.said("status") is not None, 90)
         works = guest.said("status") == "0"
         guest.kill()
-    paths.write_stamp(answer, json.dumps({"works": works}))
+    paths.write_whole(answer, json.dumps({"works": works}))
     return works

@@ -212,7 +212,7 @@ def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | No
     if process.returncode:
         raise _failed(f"{variant}: the build failed", log)
     if fresh:
-        paths.write_stamp(_count(variant), str(_objects_made(variant)))
+        paths.write_whole(_count(variant), str(_objects_made(variant)))
     return done
 
 
@@ -250,7 +250,7 @@ def build(variant: str) -> Path:
         _install(objects / "vmlinux", paths.BUILD / variant / "vmlinux")
         _install(objects / ".config", paths.BUILD / variant / "config")
         _install(built, image)
-    paths.write_stamp(paths.BUILD / variant / "origin.json", json.dumps(_origin()))
+    paths.write_whole(paths.BUILD / variant / "origin.json", json.dumps(_origin()))
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
           f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)
     return image

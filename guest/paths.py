@@ -22,7 +22,7 @@ HOOKS = REPO / "kernel" / "hooks"
 CONFIG = REPO / "kernel" / "config"
 
 
-def write_stamp(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write a file whole: an interruption or a full disk leaves what was there. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -127,7 +127,7 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
     if base.exists():
         shutil.rmtree(base)
     temporary.rename(base)
-    paths.write_stamp(stamp, json.dumps(state))
+    paths.write_whole(stamp, json.dumps(state))
     return version
 
 
@@ -231,7 +231,7 @@ def sync(base: Path, tree: Path, staged: dict[str, Path]) -> list[str]:
     manifest = tree.with_name(tree.name + ".json")
     before: list[str] = paths.read_stamp(manifest) or []
     # Written before the work: a run that is interrupted leaves a list that still covers all it touched.
-    paths.write_stamp(manifest, json.dumps(sorted(set(before) | set(staged))))
+    paths.write_whole(manifest, json.dumps(sorted(set(before) | set(staged))))
     changed: list[str] = []
     for name in sorted(set(before) | set(staged)):
         wanted = staged.get(name) or (base / name if (base / name).exists() else None)
@@ -246,7 +246,7 @@ def sync(base: Path, tree: Path, staged: dict[str, Path]) -> list[str]:
         elif not target.exists() or target.read_bytes() != wanted.read_bytes():
             _replace(wanted, target)
             changed.append(name)
-    paths.write_stamp(manifest, json.dumps(sorted(staged)))
+    paths.write_whole(manifest, json.dumps(sorted(staged)))
     return changed
 
 
@@ -267,7 +267,7 @@ def make_tree(base: Path, tree: Path, hooks: Path, overlay: Path, force: bool = 
             manifest.unlink(missing_ok=True)
             origin.unlink(missing_ok=True)
             clone(base, tree)
-            paths.write_stamp(origin, made_from)
+            paths.write_whole(origin, made_from)
         return sync(base, tree, staged)
 
 

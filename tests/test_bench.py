@@ -266,6 +266,16 @@ def test_programs_without_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         runner.build_programs([core.load("micro")], TINY)
 
 
+def test_results_of_uncommitted_edits_are_refused(monkeypatch: pytest.MonkeyPatch,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    """A number that nobody can measure again is not measured for the papers, and they stay as they are."""
+    monkeypatch.setattr(runner, "origin_of_kernel", lambda variant: {"changed": "yes"})
+    monkeypatch.setattr(runner, "run_all", lambda *_, **_options: pytest.fail("measured all the same"))
+    monkeypatch.setattr(publishing, "store", lambda data: pytest.fail("stored all the same"))
+    assert publishing.main(["--run", "--clock", "icount", "micro"]) == 1
+    assert "quire-jump was built with edits that are not committed" in capsys.readouterr().err
+
+
 def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drift of the machine meets all columns alike; a failing benchmark does not stop the others."""
     order = []

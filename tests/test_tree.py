@@ -209,7 +209,7 @@ def test_base_of_unknown_origin_is_unpacked_again(tmp_path: Path, left: str) -> 
 def test_stamp_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that fails half-way leaves the stamp that was there, and nothing beside it."""
     stamp = tmp_path / "tree.json"
-    paths.write_stamp(stamp, "[1]")
+    paths.write_whole(stamp, "[1]")
     write = Path.write_text
 
     def half(path: Path, text: str, **options: str) -> int:
@@ -218,7 +218,7 @@ def test_stamp_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError):
-        paths.write_stamp(stamp, "[1, 2]")
+        paths.write_whole(stamp, "[1, 2]")
     assert paths.read_stamp(stamp) == [1] and list(tmp_path.iterdir()) == [stamp]
 
 
