@@ -18,7 +18,7 @@ from guest import cli, paths, tree
 # Alternatives are separated by a bar; the first that apt offers is installed.
 PACKAGES: dict[str, tuple[str, ...]] = {
     "to build": ("build-essential", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "cpio", "kmod", "rsync",
-                 "xz-utils", "patch", "ccache", "python3-venv"),
+                 "xz-utils", "lz4", "patch", "ccache", "python3-venv"),
     "to boot": ("qemu-system-x86", "udev", "busybox-static"),
     "to be configured like Debian's kernel": ("linux-config-6.12",),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
