@@ -27,7 +27,8 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
     write, split and merge. Where allocations can be made to fail, a borrower that cannot be upgraded stays one.
     """
     failing = ["rmap_fail -t upgrade_fails"] if kernel == "debug" else []
-    selftests("rmap_basic", "rmap_chain", "rmap_model", "rmap_model 400 11 deep", *failing, append="quire=rmap")
+    selftests("rmap_basic", "rmap_chain", "rmap_files", "rmap_model", "rmap_model 400 11 deep", *failing,
+              append="quire=rmap")
 
 
 @pytest.mark.soak

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * fork and exit in bulk: the objects of many areas are allocated, linked,
- * unlinked and freed together. The hooks in dup_mmap(), free_pgtables() and
+ * fork and exit in bulk: many areas are allocated, linked, unlinked and freed
+ * together. The hooks in dup_mmap(), free_pgtables() and
  * exit_mmap() call what is declared here; mm/quire/rmap_bulk.c has the rules.
  */
 #ifndef _LINUX_QUIRE_RMAP_BULK_H
@@ -26,16 +26,32 @@ struct quire_stock {
 	unsigned int nr;
 };
 
+/* How many areas are put into their file's tree under one hold of its lock. */
+#define QUIRE_RMAP_LINK		8
+
 /**
- * struct quire_rmap_batch - what was allocated for one fork
- * @avcs: anon_vma_chains
- * @vmas: vm_area_structs
- * @locks: their vma_locks
+ * struct quire_rmap_link - a child's areas that are not in their file's tree yet
+ * @vmas: which, all of one file; they map nothing, or what the parent's table maps
+ * @origs: the parent's, which they go behind
+ * @nr: how many
+ */
+struct quire_rmap_link {
+	struct vm_area_struct *vmas[QUIRE_RMAP_LINK], *origs[QUIRE_RMAP_LINK];
+	unsigned int nr;
+};
+
+/**
+ * struct quire_rmap_batch - what is done for many areas of one fork at a time
+ * @avcs: anon_vma_chains, allocated
+ * @vmas: vm_area_structs, allocated
+ * @locks: their vma_locks, allocated
  * @areas: how many areas of the parent are still to come, at most
+ * @link: areas to be linked
  */
 struct quire_rmap_batch {
 	struct quire_stock avcs, vmas, locks;
 	int areas;
+	struct quire_rmap_link link;
 };
 
 /* How many areas leave their anon_vmas under one hold of the root's lock. */
@@ -69,6 +85,9 @@ int __quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *ori
 			    struct vm_area_struct *new);
 int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
 		      struct vm_area_struct *src);
+bool __quire_rmap_link_file(struct quire_rmap_link *link, struct vm_area_struct *vma,
+			    struct vm_area_struct *orig);
+void __quire_rmap_link(struct quire_rmap_link *link);
 void __quire_rmap_batch_end(struct quire_rmap_batch *batch);
 void __quire_rmap_unlink(struct quire_rmap_unlink *unlink);
 void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma);
@@ -83,12 +102,19 @@ static inline bool quire_rmap_used(void)
 /* Around the areas of one fork, which copies those of @mm. */
 static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch, struct mm_struct *mm)
 {
-	*batch = (struct quire_rmap_batch){ .areas = mm->map_count };
+	batch->avcs = batch->vmas = batch->locks = (struct quire_stock){};
+	batch->areas = mm->map_count;
+	batch->link.nr = 0;
 }
 
+/* After this the child's areas are in all trees, also where fork fails. */
 static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
 {
-	if (quire_rmap_used() && (batch->avcs.nr || batch->vmas.nr || batch->locks.nr))
+	if (!quire_rmap_used())
+		return;
+	if (batch->link.nr)
+		__quire_rmap_link(&batch->link);
+	if (batch->avcs.nr || batch->vmas.nr || batch->locks.nr)
 		__quire_rmap_batch_end(batch);
 }
 
@@ -132,6 +158,17 @@ static inline bool quire_rmap_nothing(const struct vm_area_struct *dst,
 				      const struct vm_area_struct *src)
 {
 	return static_branch_unlikely(&quire_rmap_key) && src->anon_vma && !dst->anon_vma;
+}
+
+/*
+ * Before an area is put into its file's tree: true if that has been done, or will be
+ * at quire_rmap_batch_end().
+ */
+static inline bool quire_rmap_link_file(struct quire_rmap_batch *batch,
+					struct vm_area_struct *vma, struct vm_area_struct *orig)
+{
+	return static_branch_unlikely(&quire_rmap_key) &&
+	       __quire_rmap_link_file(&batch->link, vma, orig);
 }
 
 /* In place of vma_iter_bulk_store(): the iterator is where @orig is. */
@@ -249,6 +286,12 @@ static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area
 
 static inline bool quire_rmap_nothing(const struct vm_area_struct *dst,
 				      const struct vm_area_struct *src)
+{
+	return false;
+}
+
+static inline bool quire_rmap_link_file(struct quire_rmap_batch *batch,
+					struct vm_area_struct *vma, struct vm_area_struct *orig)
 {
 	return false;
 }

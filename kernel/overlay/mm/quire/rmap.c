@@ -80,6 +80,7 @@ enum rmap_count {
 	RMAP_FORK_REUSED,	/* forks that took an idle anon_vma instead */
 	RMAP_FORK_EMPTY,	/* forks that had nothing to link */
 	RMAP_FORK_NOMEM,	/* forks that failed */
+	RMAP_LINKED,		/* forks that needed no lock of their own for a file */
 	RMAP_INHERITED,		/* copies and halves of a borrower */
 	RMAP_UPGRADED,		/* borrowers that made their own */
 	RMAP_ADOPTED,		/* borrowers that found one nobody else uses */
@@ -91,8 +92,8 @@ enum rmap_count {
 };
 
 static const char * const rmap_count_names[] = {
-	"borrowed", "fork_reused", "fork_empty", "fork_nomem", "inherited", "upgraded",
-	"adopted", "joined", "upgrade_nomem", "deferred", "released", NULL,
+	"borrowed", "fork_reused", "fork_empty", "fork_nomem", "file_linked", "inherited",
+	"upgraded", "adopted", "joined", "upgrade_nomem", "deferred", "released", NULL,
 };
 
 static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
@@ -129,6 +130,17 @@ void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cach
 {
 	anon_vma_cache = anon_vma_cachep;
 	avc_cache = avc_cachep;
+}
+
+/**
+ * quire_rmap_linked - count areas that entered their file's tree under another's lock
+ * @nr: how many
+ *
+ * Any context.
+ */
+void quire_rmap_linked(unsigned int nr)
+{
+	this_cpu_add(rmap_counts[RMAP_LINKED], nr);
 }
 
 /**

@@ -52,6 +52,7 @@ static inline void quire_rmap_free_numab_state(struct vm_area_struct *vma)
 
 struct kmem_cache *quire_avc_cache(void);
 struct mm_struct *quire_rmap_next_mm(int *nr);
+void quire_rmap_linked(unsigned int nr);
 long quire_rmap_borrowers(void);
 
 #endif /* _MM_QUIRE_RMAP_H */

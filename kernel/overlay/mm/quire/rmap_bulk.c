@@ -6,8 +6,9 @@
  * and the child's exit frees them: one by one that is more work than linking
  * them. Here they are allocated and freed many at a time, the child's area takes
  * its parent's place in the copied maple tree without a search, walks over all
- * areas go from slot to slot of the tree's leaves, and areas leave their anon_vmas
- * many under one hold of the root's lock.
+ * areas go from slot to slot of the tree's leaves, neighbours of one file enter its
+ * tree under one hold of its lock, and areas leave their anon_vmas many under one
+ * hold of the root's.
  *
  * Nothing here is a state: all objects are of the caches that Linux allocates
  * them from, so it does not matter which side of a switch an area was made on,
@@ -16,7 +17,9 @@
  * Locking: the stocks belong to one fork or exit. Nothing is allocated under
  * the root's rwsem, since reclaim takes it, and the areas' and files' locks are
  * never taken within it: areas are collected first and unlinked together,
- * always before their page tables are freed.
+ * always before their page tables are freed. Nor is anything allocated under a
+ * file's i_mmap_rwsem: the child's areas that map nothing of their own are collected,
+ * too, and linked before the parent's mmap_lock is let go of.
  *
  * Walks read the leaves under mmap_lock, or in a tree that is the caller's own,
  * and leave all else to mas_find(). Fork stores vm_lock_seq without the area's
@@ -37,6 +40,7 @@
 #include <linux/quire_rmap_bulk.h>
 #include <linux/rmap.h>
 #include <linux/slab.h>
+#include <linux/userfaultfd_k.h>
 
 #include "../internal.h"
 #include "../vma.h"
@@ -171,6 +175,76 @@ struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 	vma_numab_state_init(new);
 	dup_anon_vma_name(orig, new);
 	return new;
+}
+
+/* Does copy_page_range() look at the parent's tables? As its vma_needs_copy() says. */
+static bool needs_copy(struct vm_area_struct *vma, struct vm_area_struct *orig)
+{
+	return userfaultfd_wp(vma) || (orig->vm_flags & (VM_PFNMAP | VM_MIXEDMAP)) ||
+	       (orig->anon_vma && !quire_rmap_nothing(vma, orig));
+}
+
+/**
+ * __quire_rmap_link_file - put a child's area into its file's tree, maybe later
+ * @link: of this fork
+ * @vma: the child's area, of a file
+ * @orig: the parent's
+ *
+ * An area that maps nothing need not be found by a walk: it waits for others of the
+ * same file until __quire_rmap_link(). One that fork copies pages into has to be in
+ * the tree before that, behind its parent's, so that a truncation meets the pages in
+ * one of the two; it takes along those that wait. Where fork shares a table of several
+ * areas, one of which is copied, a waiting area's entries are the parent's own: a walk
+ * meets them through the parent's area, as its table is the same one until the
+ * parent's mmap_lock, which fork holds, is let go of. Takes a reference to the file, as
+ * dup_mmap() does. Context: both mmap_locks held for writing; may sleep. Returns
+ * false, and does nothing, for an area that is best linked alone.
+ */
+bool __quire_rmap_link_file(struct quire_rmap_link *link, struct vm_area_struct *vma,
+			    struct vm_area_struct *orig)
+{
+	struct address_space *mapping = vma->vm_file->f_mapping;
+	bool others = link->nr && link->vmas[0]->vm_file->f_mapping == mapping;
+	bool now = needs_copy(vma, orig);
+
+	if (now && !others)
+		return false;
+	if (link->nr && !others)
+		__quire_rmap_link(link);
+	get_file(vma->vm_file);
+	link->vmas[link->nr] = vma;
+	link->origs[link->nr] = orig;
+	link->nr++;
+	if (now || link->nr == QUIRE_RMAP_LINK)
+		__quire_rmap_link(link);
+	return true;
+}
+
+/**
+ * __quire_rmap_link - put areas into their file's tree
+ * @link: has some; none then
+ *
+ * What dup_mmap() does for each, with one hold of the file's lock, which no memory is
+ * allocated under. Context: as above. May sleep.
+ */
+void __quire_rmap_link(struct quire_rmap_link *link)
+{
+	struct address_space *mapping = link->vmas[0]->vm_file->f_mapping;
+	unsigned int i;
+
+	i_mmap_lock_write(mapping);
+	for (i = 0; i < link->nr; i++) {
+		struct vm_area_struct *vma = link->vmas[i];
+
+		if (vma_is_shared_maywrite(vma))
+			mapping_allow_writable(mapping);
+		flush_dcache_mmap_lock(mapping);
+		vma_interval_tree_insert_after(vma, link->origs[i], &mapping->i_mmap);
+		flush_dcache_mmap_unlock(mapping);
+	}
+	i_mmap_unlock_write(mapping);
+	quire_rmap_linked(link->nr - 1);
+	link->nr = 0;
 }
 
 /*

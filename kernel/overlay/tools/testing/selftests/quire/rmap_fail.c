@@ -126,6 +126,18 @@ static bool fork_without(struct __test_metadata *_metadata, void *base, int nth,
 	return injected;
 }
 
+/* Areas of one file, which wait at fork to be linked together, some of them to its end. */
+static bool map_file_areas(void)
+{
+	int file = memfd_create("areas", 0);
+
+	for (unsigned int i = 0; i < 13; i++)
+		if (mmap(NULL, PAGE, PROT_READ, i % 2 ? MAP_SHARED : MAP_PRIVATE, file,
+			 2 * i * PAGE) == MAP_FAILED)
+			return false;
+	return !close(file);
+}
+
 /* fork() without one of its allocations, for each of them, until it needs no more. */
 TEST(fork_fails_anywhere)
 {
@@ -142,6 +154,7 @@ TEST(fork_fails_anywhere)
 	write_text(FAILSLAB "cache-filter", "N");
 	write_text(FAILSLAB "ignore-gfp-wait", "N");
 	write_text(FAILSLAB "verbose", "0");
+	ASSERT_TRUE(map_file_areas());
 	base = map(PAGES);
 	ASSERT_NE(MAP_FAILED, base);
 	for (unsigned int i = 0; i < PAGES; i++) {
