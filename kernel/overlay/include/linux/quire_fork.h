@@ -207,7 +207,7 @@ static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	if (!quire_pt_used())
 		return 0;
 	/* It has shared nothing yet, and no fault that holds the area's lock can begin to. */
-	if (!(vma->vm_flags & VM_SHARED) && !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (!(vma->vm_flags & VM_MAYSHARE) && !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		return 0;
 	return __quire_pt_split(vma, addr);
 }

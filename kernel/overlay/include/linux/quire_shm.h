@@ -45,7 +45,7 @@ bool __quire_shm_place(unsigned long len, unsigned long flags);
 static inline void quire_shm_join(struct vm_fault *vmf)
 {
 	if (static_branch_unlikely(&quire_shm_key) &&
-	    (vmf->vma->vm_flags & VM_SHARED) && pmd_none(*vmf->pmd))
+	    (vmf->vma->vm_flags & VM_MAYSHARE) && pmd_none(*vmf->pmd))
 		__quire_shm_join(vmf);
 }
 
@@ -169,7 +169,7 @@ static inline struct mm_struct *quire_fault_mm(struct mm_struct *mm, pmd_t *pmd)
 static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 					 unsigned long start, unsigned long end)
 {
-	if (!(vma->vm_flags & VM_SHARED))
+	if (!(vma->vm_flags & VM_MAYSHARE))
 		return;
 	vma_start_write(vma);
 	if (quire_pt_used())

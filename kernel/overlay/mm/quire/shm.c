@@ -207,12 +207,16 @@ unsigned long quire_shm_tables(void)
 /* What the entries' protection is made of, vm_page_prot aside. */
 #define KEY_FLAGS (VM_READ | VM_WRITE | VM_EXEC | VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC)
 
+/*
+ * MAP_SHARED of a file that was opened for reading has VM_MAYSHARE alone. It cannot be
+ * made writable, so no page of it is ever copied, and its key is one of its own.
+ */
 static bool vma_shareable(struct vm_area_struct *vma)
 {
 	const struct vm_operations_struct *ops = vma->vm_ops;
 
 	if (!vma->vm_file || !shmem_mapping(vma->vm_file->f_mapping) ||
-	    !(vma->vm_flags & VM_SHARED) || (vma->vm_flags & UNSHAREABLE))
+	    !(vma->vm_flags & VM_MAYSHARE) || (vma->vm_flags & UNSHAREABLE))
 		return false;
 	/* The file's pages at the file's offsets, and nobody wants to know of writes. */
 	if (!ops || !ops->fault || ops->huge_fault || ops->page_mkwrite || ops->pfn_mkwrite)

@@ -34,6 +34,23 @@ static char *attach(struct segment *s)
 	return map_file(s->fd, TABLES, PROT_READ | PROT_WRITE);
 }
 
+/* Map it as one who may only read it. */
+static char *attach_reader(struct segment *s)
+{
+	char path[32], *area;
+	int fd;
+
+	if (s->kind == SYSV) {
+		area = shmat(s->id, NULL, SHM_RDONLY);
+		return area == (char *)-1 ? NULL : area;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+	fd = open(path, O_RDONLY);
+	area = map_file(fd, TABLES, PROT_READ);
+	close(fd);
+	return area;
+}
+
 static int make(struct segment *s)
 {
 	s->fd = s->id = -1;
@@ -197,6 +214,40 @@ TEST_SLOW(kinds, first_leaves_first)
 	else
 		self->s.area = attach(&self->s);
 	ASSERT_NE(NULL, self->s.area);
+}
+
+/* Linux takes VM_SHARED from such areas: they share with each other, and stay read-only. */
+TEST_SLOW(kinds, readers_share)
+{
+	char *area, *other;
+	int mem;
+
+	/* It has neither a name nor a descriptor. */
+	if (variant->kind == ANON)
+		return;
+	area = attach_reader(&self->s);
+	other = attach_reader(&self->s);
+	ASSERT_TRUE(area && other);
+	EXPECT_EQ(0, wrong(area, PAGES, 7));
+	EXPECT_EQ(0, wrong(other, PAGES, 7));
+	EXPECT_EQ(3 * TABLES, file_tables(getpid()));
+	EXPECT_EQ(self->tables + 2 * TABLES, shm_number("tables"));
+	EXPECT_EQ(SIGSEGV, touch_signal(area, true));
+	EXPECT_EQ(-1, mprotect(area, LEN, PROT_READ | PROT_WRITE));
+	mem = open("/proc/self/mem", O_RDWR);
+	EXPECT_EQ(-1, pwrite(mem, "x", 1, (off_t)area));
+	close(mem);
+	fill(self->s.area, PAGES, 8);
+	EXPECT_EQ(0, wrong(other, PAGES, 8));
+	/* Half of it goes, the other mapping keeps its tables. */
+	EXPECT_EQ(0, munmap(area, LEN / 2));
+	EXPECT_EQ(0, mprotect(area + LEN / 2, LEN / 2, PROT_NONE));
+	EXPECT_EQ(SIGSEGV, touch_signal(area + LEN / 2, false));
+	EXPECT_EQ(2 * TABLES, file_tables(getpid()));
+	EXPECT_EQ(0, wrong(other, PAGES, 8));
+	EXPECT_TRUE(tables_consistent());
+	munmap(area, LEN);
+	munmap(other, LEN);
 }
 
 FIXTURE(who) {
