@@ -12,6 +12,18 @@ from guest import boot, build, paths
 
 TRIGGER = "/sys/kernel/debug/quire/trigger"
 
+# A process with a child that shares its page tables is walked over by who takes them for its own.
+WALK = """echo 1 >/sys/kernel/mm/quire/fork/min_tables; python3 -c "
+import os, signal, time
+memory = bytearray(b'x') * (16 << 20)
+child = os.fork()
+if not child:
+    time.sleep(1000)
+with open('/sys/kernel/debug/quire/pt_check', 'w') as file:
+    file.write('walk')
+os.kill(child, signal.SIGKILL)
+" || echo no walk"""
+
 
 def trigger(word: str) -> str:
     """Return a command that provokes something and would go on."""
@@ -78,13 +90,17 @@ def test_run_prints_the_splat() -> None:
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_the_debug_kernels_checkers_are_seen() -> None:
-    """Locks in either order, a write past an object and a leak are reported.
+    """A walk over shared tables that did not ask, locks in either order, a write past an object and a leak are reported.
 
-    The locks come first, for KASAN's report ends lockdep.
+    The locks come before KASAN's report, which ends lockdep.
     """
-    result = boot.run("; ".join(trigger(word) for word in ("lockdep", "kasan", "leak")), kernel="debug", timeout=1200)
+    script = "; ".join((WALK, *(trigger(word) for word in ("lockdep", "kasan", "leak"))))
+    result = boot.run(script, kernel="debug", append="quire=fork", timeout=1200)
     assert result.status == boot.SPLAT
-    assert {one.kind for one in result.splats} == {"lockdep", "kasan", "leak"}, [one.title for one in result.splats]
+    assert {one.kind for one in result.splats} == {"warning", "lockdep", "kasan", "leak"}, \
+        [one.title for one in result.splats]
+    assert "no walk" not in result.output
+    assert "__pte_offset_map" in result.console
 
 
 def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:

@@ -58,6 +58,7 @@ int quire_pt_unshare_mm(struct mm_struct *mm);
 int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       unsigned int type);
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen);
 void quire_pt_stray(void);
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
@@ -361,6 +362,10 @@ static inline bool quire_pt_used(void)
 {
 	return false;
 }
+
+#define quire_pt_forgotten(pmd, seen)	false
+#define quire_pt_marked(pmd)	false
+#define quire_pt_shared(pmd)	false
 
 static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 				  struct vm_area_struct *src_vma, pmd_t *dst_pmd,

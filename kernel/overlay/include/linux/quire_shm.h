@@ -138,10 +138,15 @@ static inline bool quire_pte_moved(struct vm_fault *vmf)
 	       pmd_page_vaddr(*vmf->pmd) != ((unsigned long)vmf->pte & PAGE_MASK);
 }
 
-/* For lockless walkers that check the PMD after they took their reference. */
+/*
+ * For lockless walkers that check the PMD after they took their reference. Those who
+ * want a page of a copy-on-write table take the slow path, which asks for it.
+ */
 static inline pte_t *quire_pte_offset_map_gup(pmd_t *pmd, unsigned long addr)
 {
-	return quire_pt_file(pmd) ? __quire_shm_map(pmd, addr) : pte_offset_map(pmd, addr);
+	if (quire_pt_file(pmd))
+		return __quire_shm_map(pmd, addr);
+	return quire_pt_shared(pmd) ? NULL : pte_offset_map(pmd, addr);
 }
 
 /* mprotect and NUMA hints; true if there is no table to change. */
@@ -235,7 +240,8 @@ static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 #define quire_pte_offset_map_nolock(mm, pmd, addr, ptlp) \
 	pte_offset_map_nolock(mm, pmd, addr, ptlp)
 #define quire_pte_moved(vmf)			false
-#define quire_pte_offset_map_gup(pmd, addr)	pte_offset_map(pmd, addr)
+#define quire_pte_offset_map_gup(pmd, addr) \
+	(quire_pt_shared(pmd) ? NULL : pte_offset_map(pmd, addr))
 #define quire_fault_mm(mm, pmd)			(mm)
 
 static inline void quire_shm_leave_range(struct vm_area_struct *vma,

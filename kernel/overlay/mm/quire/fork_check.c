@@ -10,6 +10,9 @@
  *   - tables of shared memory with the registry, and with what is charged for them,
  *   - the areas that users of a mixed table have where its entries are.
  *
+ * Writing "walk" to it walks over the writer's memory like somebody who does not know
+ * of shared tables, and fails with ENOENT if there was none: the debug kernel warns.
+ *
  * It is exact only while no process changes its memory, so a test calls it when
  * all is quiet; a failed comparison is repeated a few times before it is told.
  *
@@ -364,11 +367,58 @@ static int pt_check_show(struct seq_file *m, void *v)
 	mutex_unlock(&check_lock);
 	return ret;
 }
-DEFINE_SHOW_ATTRIBUTE(pt_check);
+
+/* As a walk would that takes any table for its own: there must be none. */
+static int forget_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
+			    struct mm_walk *walk)
+{
+	bool *refused = walk->private;
+	pte_t *pte;
+
+	walk->action = ACTION_CONTINUE;
+	if (!quire_pt_shared(pmd))
+		return 0;
+	pte = pte_offset_map(pmd, addr);
+	if (!pte) {
+		*refused = true;
+		return 0;
+	}
+	pte_unmap(pte);
+	return -EUCLEAN;
+}
+
+static const struct mm_walk_ops forget_ops = {
+	.pmd_entry = forget_pmd_entry,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
+
+static ssize_t pt_check_write(struct file *file, const char __user *ubuf, size_t len,
+			      loff_t *pos)
+{
+	struct mm_struct *mm = current->mm;
+	bool refused = false;
+	char word[8] = "";
+	int ret;
+
+	if (len >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, ubuf, len))
+		return -EFAULT;
+	if (!sysfs_streq(word, "walk"))
+		return -EINVAL;
+	mmap_read_lock(mm);
+	ret = walk_page_range(mm, 0, TASK_SIZE, &forget_ops, &refused);
+	mmap_read_unlock(mm);
+	if (!ret && !refused)
+		ret = -ENOENT;
+	return ret ? : len;
+}
+DEFINE_SHOW_STORE_ATTRIBUTE(pt_check);
 
 static int __init fork_check_init(void)
 {
-	debugfs_create_file("pt_check", 0400, quire_debugfs(), NULL, &pt_check_fops);
+	debugfs_create_file("pt_check", 0600, quire_debugfs(), NULL, &pt_check_fops);
 	return 0;
 }
 late_initcall(fork_check_init);

@@ -16,8 +16,9 @@
  *    mean "this process's alone" only if the PMD is not marked.
  *  - Processes change a shared table never: they get a private one first (by copying it, or
  *    by adopting it when they are its last user), or leave it. __pte_offset_map() refuses a
- *    marked PMD, so a walker that was forgotten sees no table. The reverse map changes
- *    entries in place: it flushes the TLBs of all processes and charges the table's owner.
+ *    marked PMD, so a walker that was forgotten sees no table, and the debug kernel warns,
+ *    see quire_pt_forgotten(). The reverse map changes entries in place: it flushes all
+ *    TLBs and charges the table's owner.
  *  - A table that is shared lies within one VMA in each process, or is mixed, see
  *    pt_mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
  *    unshares it first.

@@ -168,3 +168,21 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 		pte_unmap_unlock(start, ptl);
 	return found ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SWAPOFF) : 0;
 }
+
+/**
+ * quire_pt_forgotten - was a walk refused that should have asked?
+ * @pmd: where it looked
+ * @seen: and what it saw there, which is odd
+ *
+ * A table becomes copy-on-write by fork alone, under mmap_lock held for writing, so that a
+ * walk that has asked for a table of its own keeps it. There are two exceptions, which meet
+ * a mark that was not there when they looked, and look again: a truncation reaches a
+ * file's areas in a mixed table without mmap_lock, and a file's table is joined by any
+ * fault. Context: RCU read lock, which keeps the table; the state is read without its lock,
+ * so it counts only if the PMD is still the same.
+ */
+bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
+{
+	return pmd_pt_shared(seen) && !quire_pt_is_mixed(&seen) &&
+	       pmd_same(pmdp_get_lockless(pmd), seen);
+}
