@@ -47,8 +47,8 @@ static inline bool quire_text_collapsing(const struct mm_struct *mm)
  * @mm: as given to alloc_charge_folio(); our worker has none
  * @gfp: what khugepaged would take
  *
- * Text is collapsed far faster than khugepaged collapses: it takes what is free,
- * and evicts and moves nothing of others, nor of a memcg at its limit.
+ * Text is collapsed far faster than khugepaged collapses: for its huge pages it takes
+ * what is free, wakes kswapd, and evicts and moves nothing of others itself.
  */
 static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
 {

@@ -685,7 +685,8 @@ static void text_do_file(struct text_slot *slot, unsigned int *budget)
 
 static void text_work_fn(struct work_struct *work)
 {
-	unsigned int budget = DIV_ROUND_UP(READ_ONCE(text_blocks_per_s), TEXT_RUNS_PER_S);
+	unsigned int rate = READ_ONCE(text_blocks_per_s);
+	unsigned int share = DIV_ROUND_UP(rate, TEXT_RUNS_PER_S), budget = share;
 	struct text_slot *slot;
 
 	while (budget && (slot = text_begin())) {
@@ -693,7 +694,8 @@ static void text_work_fn(struct work_struct *work)
 		text_end(slot);
 	}
 	spin_lock(&text_lock);
-	text_not_before = jiffies + (budget ? 0 : HZ / TEXT_RUNS_PER_S);
+	/* Rounded up, so that a share of more than its due waits longer. */
+	text_not_before = jiffies + (budget ? 0 : share * HZ / rate);
 	text_arm();
 	spin_unlock(&text_lock);
 }
