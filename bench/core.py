@@ -96,9 +96,10 @@ class Benchmark:
 
     script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
     features are switched on in the column "on"; shown are the metrics that get a table, of which those in
-    more_is_better count upwards, and those in by_clock say nothing where instructions are counted. native names the
-    metrics of one row in the form of the work that is answered. one_event names metrics that are a single event's, the
-    slowest of many: whether an interrupt came in decides them, so that off is not judged by them.
+    more_is_better count upwards, and those in by_clock say nothing where instructions are counted; those in hardware are
+    not counted by an emulated CPU. native names the metrics of one row in the form of the work that is answered.
+    one_event names metrics that are a single event's, the slowest of many: whether an interrupt came in decides them, so
+    that off is not judged by them.
     knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
     emulated_boot is given to every column's kernel where it is emulated.
     With least, of several boots the least number counts instead of the median: what differs between them only adds.
@@ -112,6 +113,7 @@ class Benchmark:
     shown: tuple[str, ...]
     more_is_better: frozenset[str] = frozenset()
     by_clock: frozenset[str] = frozenset()
+    hardware: frozenset[str] = frozenset()
     one_event: frozenset[str] = frozenset()
     least: bool = False
     native: tuple[str, ...] = ()

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A program with much text, called at random: page faults, time per call,
- * and how much of the text is mapped by 2 MiB pages when it ends.
+ * and how much of the text is mapped by 2 MiB pages when it ends. Where the CPU
+ * counts them, also the misses of the instruction TLB from the first call on.
  *
  *	text START CALLS	run once; START names the row
  *	text START CALLS load	the same, but start by reading the text instead of calling it
  *	text together N		N executions at once: the memory all take
  */
 #include "bench.h"
+#include <linux/perf_event.h>
 #include <stdbool.h>
+#include <sys/syscall.h>
 
 extern char functions[], functions_end[];
 
@@ -58,6 +61,32 @@ static long eligible_kb(void)
 	return kb;
 }
 
+/* A counter of this process's misses, or -1: an emulated CPU has none. */
+static int count_itlb_misses(void)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_HW_CACHE,
+		.size = sizeof(attr),
+		.config = PERF_COUNT_HW_CACHE_ITLB | PERF_COUNT_HW_CACHE_OP_READ << 8 |
+			  PERF_COUNT_HW_CACHE_RESULT_MISS << 16,
+		.exclude_kernel = 1,
+		.exclude_hv = 1,
+	};
+
+	return syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
+}
+
+/* What it has counted, as the end of a row; nothing where nothing is counted. */
+static const char *itlb_misses(int counter)
+{
+	static char text[40] = "";
+	uint64_t misses;
+
+	if (counter >= 0 && read(counter, &misses, sizeof(misses)) == sizeof(misses))
+		snprintf(text, sizeof(text), " itlb_misses=%llu", (unsigned long long)misses);
+	return text;
+}
+
 static double ms(struct timeval time)
 {
 	return time.tv_sec * 1e3 + time.tv_usec / 1e3;
@@ -66,8 +95,10 @@ static double ms(struct timeval time)
 static int run_once(const char *start_name, long calls, bool loads)
 {
 	long count = (functions_end - functions) / STEP, sum, mapped, eligible;
+	const char *misses;
 	uint64_t seed = 1, start = now_ns(), touched, end;
 	struct rusage use, started;
+	int counter = count_itlb_misses();
 
 	sum = touch_all(loads ? load : call);
 	touched = now_ns();
@@ -77,6 +108,7 @@ static int run_once(const char *start_name, long calls, bool loads)
 		sum = call((seed >> 33) % count, sum);
 	}
 	end = now_ns();
+	misses = itlb_misses(counter);
 	if (sum != count + calls) {
 		fprintf(stderr, "%ld calls counted, %ld made\n", sum, count + calls);
 		return 1;
@@ -84,11 +116,11 @@ static int run_once(const char *start_name, long calls, bool loads)
 	getrusage(RUSAGE_SELF, &use);
 	mapped = field_kb("/proc/self/smaps", "FilePmdMapped");
 	eligible = eligible_kb();
-	row("start=%s text_MB=%ld | faults=%ld major=%ld touch_ms=%.3f user_ms=%.1f system_ms=%.1f ns_per_call=%.2f FilePmdMapped_kB=%ld pmd_share=%.3f",
+	row("start=%s text_MB=%ld | faults=%ld major=%ld touch_ms=%.3f user_ms=%.1f system_ms=%.1f ns_per_call=%.2f FilePmdMapped_kB=%ld pmd_share=%.3f%s",
 	    start_name, (long)(functions_end - functions) >> 20, use.ru_minflt + use.ru_majflt,
 	    use.ru_majflt, (touched - start) / 1e6, ms(started.ru_utime), ms(started.ru_stime),
 	    calls ? (double)(end - touched) / calls : 0,
-	    mapped, eligible ? (double)mapped / eligible : 0);
+	    mapped, eligible ? (double)mapped / eligible : 0, misses);
 	return 0;
 }
 
