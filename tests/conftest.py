@@ -88,8 +88,8 @@ def fixture_selftest_programs() -> Path:
 def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dict[str, ktap.Report]]:
     """selftests("name argument...", ..., append="quire=on", **options): run selftests one after the other in one guest.
 
-    All of each must pass. What one does hides nothing of what the others said; a complaint of the kernel is the
-    group's. `timeout` is for each. Cases that a program itself skips are allowed, unless it skips all: that fails the
+    All of each must pass. What one does hides nothing of what the others said; a complaint of the kernel, or of the
+    features' checkers at the end, is the group's. `timeout` is for each. Cases that a program itself skips are allowed, unless it skips all: that fails the
     group, or skips the test if there is no other program.
     """
     def run(*commands: str, append: str = "quire=on", timeout: float = 600, **options: Any) -> dict[str, ktap.Report]:
@@ -103,7 +103,7 @@ def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dic
         result = boot.run(script, kernel=kernel, append=append, timeout=limit * len(lines), **options)
         found = group.outcomes(result.output, list(commands))
         print(group.summary(found))
-        complaint = _complaint(result)
+        complaint = _complaint(result) or group.walks(result.output)
         bad = [one for one in found if one.complaint or (one.skipped and len(lines) > 1)]
         assert not bad and not complaint, "\n".join([
             group.summary(found), *(f"\noutput of {one.command}:\n{_tail(one.output or '', 80)}" for one in bad),

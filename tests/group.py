@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 import ktap
 
@@ -32,6 +33,12 @@ printf '\n@@ %d ended with %d after %d s\n' {index} $? $((SECONDS - begin))
 end_session 2>/dev/null
 begin=$SECONDS
 """
+# The features' walks over all that the programs left behind.
+WALKS = r"""
+{checks} >$sid 2>&1 || {{ printf '\n@@ the walks complain\n'; cat $sid; }}
+rm $sid
+"""
+CHECKS = Path(__file__).parent / "workloads" / "checks.sh"
 LIMIT_PASSED = (124, 137)
 # The checkers of the debug kernel slow a guest down by about so much.
 DEBUG_SLOWDOWN = 4
@@ -76,9 +83,18 @@ class Outcome:
 
 
 def script(commands: list[list[str]], limit: float) -> str:
-    """Return a script for bash that runs commands one after the other, `limit` seconds each (0: no limit)."""
+    """Return a script for bash that runs commands one after the other, `limit` seconds each (0: no limit).
+
+    At its end the features' checkers walk over what is left.
+    """
     return HEAD + "".join(ONE.format(index=index, limit=limit, command=shlex.join(command))
-                          for index, command in enumerate(commands)) + "rm $sid\n"
+                          for index, command in enumerate(commands)) + WALKS.format(checks=shlex.quote(str(CHECKS)))
+
+
+def walks(output: str) -> str:
+    """Return what the checkers complained of at the end of a script, "" for nothing."""
+    match = re.search(r"^@@ (the walks complain\n.*)", output, re.M | re.S)
+    return match[1] if match else ""
 
 
 def outcomes(output: str, names: list[str]) -> list[Outcome]:

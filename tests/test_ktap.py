@@ -92,3 +92,9 @@ def test_guest_that_ends_early_is_seen() -> None:
     text = "\n@@ 0 begins\n1..1\nok 1 a\n\n@@ 0 ended with 0 after 3 s\n\n@@ 1 begins\n1..2\nok 1 a\n"
     assert [one.complaint for one in group.outcomes(text, ["x", "y", "z"])] == [
         "", "1 results of 2 planned; did not end", "did not run"]
+
+
+def test_what_the_walks_say_is_the_groups() -> None:
+    """The checkers' complaint at the end of a script is found, and their silence is none."""
+    assert "\nx complains" in group.walks("@@ 0 ended with 0 after 1 s\n\n@@ the walks complain\nx complains\n")
+    assert group.walks("@@ 0 ended with 0 after 1 s\n") == ""

@@ -23,21 +23,16 @@ def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
 
 
 @pytest.mark.debug
-def test_place_and_filesystems(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+def test_place_filesystems_and_files(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """Programs and mappings with a whole block of text are congruent with it; all others stay where they were.
 
-    erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once.
+    erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once. Then
+    upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory.
     """
-    reports = selftests("text_place", "text_fs", append="quire=text", timeout=900)
+    reports = selftests("text_place", "text_fs", "text_files", append="quire=text", timeout=900)
     assert "place.program" in reports["text_place"].passed
     assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)
-
-
-@pytest.mark.debug
-def test_files(selftest: Callable[..., ktap.Report]) -> None:
-    """Upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory."""
-    report = selftest("text_files", append="quire=text", timeout=900)
-    assert "files.upgrade_by_rename" in report.passed
+    assert "files.upgrade_by_rename" in reports["text_files"].passed
 
 
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:
