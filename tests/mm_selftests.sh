@@ -7,6 +7,10 @@
 # They want swap and some huge pages, which the guest's disks do not give.
 cd "$1" || exit 1
 shift
+# Processes and segments as small as theirs share, too.
+for knob in fork/mixed fork/min_tables shm/min_tables; do
+	[ ! -e /sys/kernel/mm/quire/$knob ] || echo 1 > /sys/kernel/mm/quire/$knob
+done
 echo 64 > /proc/sys/vm/nr_hugepages
 if [ ! -e /tmp/mm_selftests.swap ]; then
 	touch /tmp/mm_selftests.swap

@@ -79,14 +79,14 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
             subprocess.run(command, cwd=paths.BASE, check=True, stdin=subprocess.DEVNULL)
 
 
-def run_guest(command: list[str], kernel: str, append: str) -> str:
+def run_guest(command: list[str], kernel: str, append: str, **options: int) -> str:
     """Run a script of sets in a fresh guest and return its output; a splat is a failure of the test that calls this.
 
-    The script's limits are multiples of its SLOWDOWN, as the guest's is.
+    The script's limits are multiples of its SLOWDOWN, as the guest's is. `options` are more of guest.boot.run's.
     """
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
     result = boot.run(["env", f"SLOWDOWN={slowdown}", *command], kernel=kernel, append=append, memory="3G",
-                      timeout=1500 * slowdown)
+                      timeout=1500 * slowdown, **options)
     assert not result.splats, "\n".join(map(str, result.splats))
     return result.output
 

@@ -47,7 +47,8 @@ def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, 
     program = selftest_programs / "fork_model"
     result = guest("set -e; echo 256M >/sys/block/zram0/disksize; mkswap /dev/zram0 >/dev/null; swapon /dev/zram0; "
                    "cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir little; "
-                   f"echo 24M >little/memory.high; echo $$ >little/cgroup.procs; seed=1; end=$((SECONDS + {minutes * 60})); "
+                   "echo 24M >little/memory.high; echo $$ >little/cgroup.procs; seed=1; "
+                   f"end=$((SECONDS + {minutes * 60})); "
                    f"while [ $SECONDS -lt $end ]; do echo seed $seed; {program} $seed 20; seed=$((seed + 100)); done; "
                    "grep pswpout /proc/vmstat",
                    append="quire=fork", timeout=minutes * 60 + 600)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
@@ -26,6 +27,10 @@ LONG = {
     "same pages": ["ksm_tests -H -s 100", "ksm_tests -P -s 100", "ksm_tests -M -p 10", "ksm_tests -U",
                    "ksm_tests -Z -p 10 -z 0", "ksm_tests -Z -p 10 -z 1"],
 }
+# What the guest has more than others: nodes to move pages between, and threads that use them meanwhile.
+GUESTS = {"movement": {"cpus": 4, "numa": 2}}
+# Of the folder memfd. Over hugetlbfs it ends with vanilla's first case: F_SEAL_EXEC is not kept there.
+MEMFD = ["memfd_test"]
 # Programs that are in no set, and why.
 LEFT_OUT = {
     "hmm-tests": "wants the module test_hmm, which our kernels never load",
@@ -42,19 +47,20 @@ LEFT_OUT = {
 PROGRAMS = paths.BUILD / "mm_selftests"
 
 
-def run_set(tests: list[str], kernel: str, append: str) -> dict[str, str]:
+def run_set(tests: list[str], kernel: str, append: str, **options: int) -> dict[str, str]:
     """Run tests in a fresh guest and return their results."""
     command = [str(paths.REPO / "tests/mm_selftests.sh"), str(PROGRAMS), *tests]
-    return sets.results(sets.run_guest(command, kernel, append))
+    return sets.results(sets.run_guest(command, kernel, append, **options))
 
 
-def compare(tests: list[str], kernel: str, least: int) -> None:
+def compare(tests: list[str], kernel: str, least: int, part: str = "mm", **options: int) -> None:
     """Assert that nothing is worse on a kernel, features off or on, and that more than `least` pass on vanilla."""
-    sets.build_programs(PROGRAMS, {"mm": tests})
-    vanilla = run_set(tests, "vanilla", "")
+    sets.build_programs(PROGRAMS, {part: tests})
+    run = partial(run_set, **options)
+    vanilla = run(tests, "vanilla", "")
     assert sum(outcome == "pass" for outcome in vanilla.values()) > least, f"hardly anything ran on vanilla: {vanilla}"
     for features in ("off", "on"):
-        sets.check(run_set, tests, features, vanilla, kernel)
+        sets.check(run, tests, features, vanilla, kernel)
 
 
 def test_check_set(kernel: str) -> None:
@@ -70,7 +76,14 @@ def test_check_set(kernel: str) -> None:
 @pytest.mark.parametrize("part", LONG)
 def test_long_set(kernel: str, part: str) -> None:
     """The same for those that take minutes."""
-    compare(LONG[part], kernel, 5)
+    compare(LONG[part], kernel, 5, **GUESTS.get(part, {}))
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_memfd(kernel: str) -> None:
+    """The same for sealed and shared memory, which reports by its status alone."""
+    compare(MEMFD, kernel, 0, "memfd")
 
 
 def test_every_program_is_in_a_set_or_left_out() -> None:

@@ -62,6 +62,8 @@ def test_stress(guest: Callable[..., boot.Result]) -> None:
     """stress-ng's memory stressors verify what they read, and the walks are content afterwards."""
     result = guest([str(WORKLOADS / "stress.sh"), "60"], append="quire=on", timeout=900)
     assert result.status == 0, result.output
+    assert counted(result, "fork/stats/tables_shared") > 0, result.output
+    assert counted(result, "shm/stats/tables_joined") > 0, result.output
 
 
 @pytest.mark.soak
@@ -87,8 +89,10 @@ def test_redis_long(guest: Callable[..., boot.Result], minutes: int, name: str) 
 
 @pytest.mark.soak
 @pytest.mark.debug
-def test_postgres_long(guest: Callable[..., boot.Result], minutes: int) -> None:
+@pytest.mark.parametrize("clients", (40, 150))
+def test_postgres_long(guest: Callable[..., boot.Result], minutes: int, clients: int) -> None:
     """Many clients, some of which connect for every transaction."""
-    result = guest([str(WORKLOADS / "postgres.sh"), "40", str(minutes * 20), "4"], append="quire=on",
+    transactions = minutes * 800 // clients
+    result = guest([str(WORKLOADS / "postgres.sh"), str(clients), str(transactions), "4"], append="quire=on",
                    timeout=minutes * 60 + 1800)
     assert result.status == 0, result.output

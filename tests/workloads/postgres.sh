@@ -24,7 +24,7 @@ server() {
 		exit 1
 	}
 }
-options="-k $PGHOST -c listen_addresses= -c shared_buffers=96MB -c max_connections=100 -c autovacuum=off"
+options="-k $PGHOST -c listen_addresses= -c shared_buffers=96MB -c max_connections=200 -c autovacuum=off"
 server --options "$options" start
 createdb bench
 pgbench --initialize --quiet --scale "$scale" --init-steps dtgvp 2> /dev/null
