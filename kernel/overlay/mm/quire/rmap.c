@@ -223,16 +223,26 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 	return idle;
 }
 
+static bool all_none(pte_t *ptes, unsigned long nr)
+{
+	while (nr && pte_none(ptep_get(ptes)))
+		ptes++, nr--;
+	return !nr;
+}
+
 /*
  * Has a small area of the parent no page table entry at all? mmap_lock and the
- * area are held for writing, so no fault makes one. Not worth looking at are
- * areas that may be written to: they have pages, as a rule. Those that
- * copy_page_range() copies for other reasons count as having some.
+ * area are held for writing, so no fault makes one; the page table lock keeps out
+ * those who clear an entry first and then put a swap or migration entry in its
+ * place. It is only taken where a look without it has found nothing. Not worth
+ * looking at are areas that may be written to: they have pages, as a rule. Those
+ * that copy_page_range() copies for other reasons count as having some.
  */
 static bool maps_nothing(struct vm_area_struct *vma)
 {
-	unsigned long i, nr = vma_pages(vma);
-	bool nothing = true;
+	unsigned long nr = vma_pages(vma);
+	spinlock_t *ptl;
+	bool nothing;
 	pte_t *ptes;
 	pmd_t *pmd;
 
@@ -242,11 +252,15 @@ static bool maps_nothing(struct vm_area_struct *vma)
 	pmd = mm_find_pmd(vma->vm_mm, vma->vm_start);
 	if (!pmd)
 		return true;
-	ptes = pte_offset_map(pmd, vma->vm_start);
+	ptes = pte_offset_map_nolock(vma->vm_mm, pmd, vma->vm_start, &ptl);
 	if (!ptes)
 		return pmd_none(pmdp_get_lockless(pmd));
-	for (i = 0; nothing && i < nr; i++)
-		nothing = pte_none(ptep_get(ptes + i));
+	nothing = all_none(ptes, nr);
+	if (nothing) {
+		spin_lock(ptl);
+		nothing = all_none(ptes, nr);
+		spin_unlock(ptl);
+	}
 	pte_unmap(ptes);
 	return nothing;
 }

@@ -63,6 +63,21 @@ static inline long read_number(const char *path)
 	return value;
 }
 
+/* The number behind a name in a file of "name: number". */
+static inline long field(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	char line[256];
+	long value = -1;
+
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			value = strtol(line + strlen(name), NULL, 10);
+	if (file)
+		fclose(file);
+	return value;
+}
+
 static inline long rmap_counter(const char *name)
 {
 	char path[128];
@@ -113,6 +128,29 @@ static inline int rmap_check(struct rmap_report *report)
 		return -EUCLEAN;
 	}
 	return 0;
+}
+
+#define FORK_FEATURE "/sys/kernel/mm/quire/fork/"
+
+/*
+ * Have this process and its children share page tables over fork, whatever their size
+ * and how many areas reach into one. Returns how many were shared so far, or -1.
+ */
+static inline long share_tables(void)
+{
+	if (read_number(FORK_FEATURE "enabled") != 1 || write_text(FORK_FEATURE "mixed", "1") ||
+	    write_text("/proc/self/quire", "1"))
+		return -1;
+	return read_number(FORK_FEATURE "stats/tables_shared");
+}
+
+/* Ends that; has any table been shared since? */
+static inline bool shared_tables_since(long before)
+{
+	long now = read_number(FORK_FEATURE "stats/tables_shared");
+
+	printf("# %ld tables were shared\n", now - before);
+	return !write_text(FORK_FEATURE "mixed", "0") && before >= 0 && now > before;
 }
 
 /* Some swap, once a boot: 64 MiB of zram. False where there is none. */
