@@ -44,15 +44,18 @@ def fixture_minutes() -> int:
 def fixture_guest(kernel: str) -> Callable[..., boot.Result]:
     """guest(cmd, **options of guest.boot.run): run a command; the kernel must not complain and the guest must end.
 
-    `kernel=` overrides the variant. The command's own status is the caller's to judge.
+    `kernel=` overrides the variant, `walks=True` has the features' checkers walk after a command that is a string. The
+    command's own status is the caller's to judge.
     """
-    def run(cmd: list[str] | str, **options: Any) -> boot.Result:
+    def run(cmd: list[str] | str, walks: bool = False, **options: Any) -> boot.Result:
+        if walks:
+            cmd = group.with_walks(str(cmd))
         options.setdefault("kernel", kernel)
         options.setdefault("timeout", 600)
         if options["kernel"] == "debug":
             options["timeout"] *= group.DEBUG_SLOWDOWN
         result = boot.run(cmd, **options)
-        complaint = _complaint(result)
+        complaint = _complaint(result) or group.walks(result.output)
         assert not complaint, complaint
         return result
     return run
@@ -89,8 +92,8 @@ def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dic
     """selftests("name argument...", ..., append="quire=on", **options): run selftests one after the other in one guest.
 
     All of each must pass. What one does hides nothing of what the others said; a complaint of the kernel, or of the
-    features' checkers at the end, is the group's. `timeout` is for each. Cases that a program itself skips are allowed, unless it skips all: that fails the
-    group, or skips the test if there is no other program.
+    features' checkers at the end, is the group's. `timeout` is for each. Cases that a program itself skips are allowed,
+    unless it skips all: that fails the group, or skips the test if there is no other program.
     """
     def run(*commands: str, append: str = "quire=on", timeout: float = 600, **options: Any) -> dict[str, ktap.Report]:
         lines = [command.split() for command in commands]

@@ -35,6 +35,7 @@ begin=$SECONDS
 """
 # The features' walks over all that the programs left behind.
 WALKS = r"""
+sid=${{sid:-$(mktemp)}}
 {checks} >$sid 2>&1 || {{ printf '\n@@ the walks complain\n'; cat $sid; }}
 rm $sid
 """
@@ -89,6 +90,11 @@ def script(commands: list[list[str]], limit: float) -> str:
     """
     return HEAD + "".join(ONE.format(index=index, limit=limit, command=shlex.join(command))
                           for index, command in enumerate(commands)) + WALKS.format(checks=shlex.quote(str(CHECKS)))
+
+
+def with_walks(command: str) -> str:
+    """Return a script that runs a shell's command and exits with its status, after a walk of the features' checkers."""
+    return f"(\n{command}\n)\nstatus=$?\n{WALKS.format(checks=shlex.quote(str(CHECKS)))}exit $status\n"
 
 
 def walks(output: str) -> str:

@@ -264,6 +264,25 @@ def test_ps_without_any(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "as root" in capsys.readouterr().err
 
 
+def test_rmap(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each process's reverse map takes, and the sum; a process without these lines is passed over."""
+    told = ("rmap_areas: {}\nrmap_borrowed: {}\nrmap_inside: {}\nrmap_links: {}\nrmap_links_kb: {}\n"
+            "rmap_chain_lengths: 1:2 more:0\n")
+    (tree / "proc/43").mkdir()
+    for pid, numbers in ((42, (10, 3, 2, 20, 1)), (43, (5, 0, 0, 30, 2))):
+        (tree / f"proc/{pid}/comm").write_text("server\n", encoding="utf-8")
+        (tree / f"proc/{pid}/quire").write_text("fork:\tin\n" + told.format(*numbers), encoding="utf-8")
+    (tree / "proc/7/quire").write_text("fork:\tin\n", encoding="utf-8")
+    assert run(tree, "rmap") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^ +ReverseMaps +15 +3 +2 +50 +3$", out, re.M) and "kthreadd" not in out
+    assert run(tree, "rmap", "43", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["total"] == {"areas": 5, "borrowed": 0, "inside": 0, "links": 30, "kB": 2} and len(data["processes"]) == 1
+    assert run(tree, "rmap", "7") == 1
+    assert "as root" in capsys.readouterr().err
+
+
 SMAPS = """\
 00400000-00b6f000 r--p 00000000 fe:00 12    /opt/node
 Size:               7612 kB
@@ -312,7 +331,7 @@ def test_command_line() -> None:
     assert wrong.returncode == 2
     text = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True, check=True).stdout
     page = (ROOT / "docs/man/quirectl.8").read_text(encoding="utf-8")
-    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "ps", "text", "boot")
+    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "ps", "rmap", "text", "boot")
     for command in commands:
         assert re.search(rf"^ +{command}\b", text, re.M)
         assert re.search(rf'^\.BR? "?{command}\b', page, re.M), command

@@ -9,10 +9,12 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import ktap
+import pressure
 from guest import boot, paths
 
 SYSFS = "/sys/kernel/mm/quire/rmap"
@@ -21,14 +23,16 @@ CHECK = "/sys/kernel/debug/quire/rmap_check"
 
 @pytest.mark.debug
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """Writers, splits, merges, moves, chains of forks: content right, reverse map complete, with only rmap on.
+    """Writers, splits, merges, moves, userfaultfd, chains of forks: content right, reverse map complete, rmap alone.
+
+    Forks while pages move from node to node, too.
 
     Then random operations on a family of processes, with fixed seeds; and the same with chains of generations that
     write, split and merge. Where allocations can be made to fail, a borrower that cannot be upgraded stays one.
     """
-    failing = ["rmap_fail -t upgrade_fails"] if kernel == "debug" else []
-    selftests("rmap_basic", "rmap_chain", "rmap_files", "rmap_model", "rmap_model 400 11 deep", *failing,
-              append="quire=rmap")
+    failing = ["rmap_fail -t upgrade_fails -t split_borrows"] if kernel == "debug" else []
+    selftests("rmap_basic", "rmap_chain", "rmap_files", "rmap_inside", "rmap_moves", "rmap_uffd", "rmap_model",
+              "rmap_model 400 11 deep", *failing, append="quire=rmap", numa=2)
 
 
 @pytest.mark.soak
@@ -39,15 +43,20 @@ def test_fork_fails_anywhere(selftest: Callable[..., ktap.Report]) -> None:
     selftest("rmap_fail", "-t", "fork_fails_anywhere", append="quire=rmap", timeout=1200)
 
 
-def test_with_all_features(selftest: Callable[..., ktap.Report]) -> None:
-    """The same random operations with every feature on."""
-    selftest("rmap_model", "600", "7")
+def test_with_all_features(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """With every feature on, forks share tables of areas that borrow: both features' random operations, and a race.
+
+    Hugetlbfs and huge pages of shared memory have neighbours then, too.
+    """
+    selftests("rmap_model 600 7 shared", "rmap_model 400 11 deep shared", "rmap_race 5 shared", "rmap_uffd",
+              "fork_mixed", "fork_model 2 1", "shm_huge")
 
 
 def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None:
-    """After boot and some shell work with rmap on, no entry of any process is missing."""
+    """After boot and some shell work with rmap on, no entry of any process is missing, those of file pages included."""
     result = guest(f"for i in 1 2 3 4 5 6 7 8; do (ls -R /etc | sort | tail -1) >/dev/null & done; wait; "
                    f"mount -t debugfs none /sys/kernel/debug 2>/dev/null; cat {CHECK}; "
+                   f"sed s/^/all_/ {CHECK}_files; "
                    f"echo taken $(cat {SYSFS}/stats/borrowed)", append="quire=rmap")
     found = dict(line.split() for line in result.output.splitlines() if len(line.split()) == 2)
     if "missing" not in found:
@@ -55,6 +64,8 @@ def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None
     assert int(found["pages"]) > 300
     assert int(found["missing"]) == 0
     assert int(found["chain_errors"]) == 0
+    assert int(found["all_file_pages"]) > 300
+    assert int(found["all_missing"]) == 0
     assert int(found["taken"]) > 0
 
 
@@ -88,8 +99,21 @@ def test_vma_userspace() -> None:
 @pytest.mark.debug
 def test_race_soak(selftest: Callable[..., ktap.Report], minutes: int) -> None:
     """Migration, compaction and reclaim while processes fork, write, split and exit; with rmap only, then with all."""
-    for features in ("rmap", "on"):
-        selftest("rmap_race", str(minutes * 30), append=f"quire={features}", timeout=minutes * 60 + 600)
+    for features, shared in (("rmap", ()), ("on", ("shared",))):
+        selftest("rmap_race", str(minutes * 30), *shared, append=f"quire={features}", timeout=minutes * 60 + 600)
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+@pytest.mark.parametrize("features", ["rmap", "rmap,fork"])
+def test_under_pressure(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int,
+                        features: str) -> None:
+    """Chains of borrowers in a control group that has room for a part of them, while swap comes and goes."""
+    shared = " shared" if "fork" in features else ""
+    command = (f"{selftest_programs / 'rmap_model'} 600 $seed deep{shared}\n"
+               f"{selftest_programs / 'rmap_race'} 5{shared}")
+    pressure.assert_swapped(guest(pressure.script(command, minutes * 60, "8M"), append=f"quire={features}",
+                                  timeout=minutes * 60 + 900, walks=True))
 
 
 @pytest.mark.soak
@@ -99,6 +123,7 @@ def test_model_soak(selftest: Callable[..., ktap.Report], minutes: int) -> None:
     end = time.monotonic() + minutes * 60
     while time.monotonic() < end:
         seed = random.randrange(1, 2**48)
-        how = random.choice([[], ["deep"]])
+        how = random.choice([[], ["deep"], ["shared"], ["deep", "shared"]])
         print(f"rmap_model 6000 {seed} {' '.join(how)}")
-        selftest("rmap_model", "6000", str(seed), *how, append="quire=rmap", timeout=3600)
+        selftest("rmap_model", "6000", str(seed), *how, append=f"quire=rmap{',fork' * ('shared' in how)}",
+                 timeout=3600)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # The features' own walks over every process, and what was counted: prints both, fails where a walk complains.
 status=0
-for check in pt_check rmap_check prezero_check; do
+[ ! -e /sys/kernel/mm/quire ] || [ -e /sys/kernel/debug/quire ] || mount -t debugfs none /sys/kernel/debug 2>/dev/null
+for check in pt_check rmap_check rmap_check_files prezero_check; do
 	file=/sys/kernel/debug/quire/$check
 	[ -e $file ] || continue
 	said=$(cat $file) || status=1

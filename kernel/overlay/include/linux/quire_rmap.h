@@ -32,6 +32,13 @@ void __quire_rmap_released(struct vm_area_struct *vma);
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
 int quire_rmap_show(struct seq_file *m, struct mm_struct *mm);
 
+/* mm/quire/rmap_link.c */
+int __quire_rmap_clone_inside(struct vm_area_struct *dst, struct vm_area_struct *src);
+void __quire_rmap_unlink_inside(struct vm_area_struct *vma);
+void __quire_rmap_pre_update(struct vm_area_struct *vma);
+void __quire_rmap_post_update(struct vm_area_struct *vma);
+void __quire_rmap_verify(struct vm_area_struct *vma);
+
 /**
  * quire_rmap_borrowed - does a VMA use an anon_vma that is not its own
  * @vma: under mmap_lock or the VMA's lock
@@ -54,11 +61,25 @@ static inline struct anon_vma *quire_rmap_read_once(struct vm_area_struct *vma,
 	return read;
 }
 
-/* A VMA that was copied from @vma does not use its anon_vma any longer. */
+/*
+ * Is the only link of a VMA inside of it? Under mmap_lock for writing or the root's
+ * rwsem; where mmap_lock is held for reading, that may end at any moment, not begin.
+ */
+static inline bool quire_rmap_inside(const struct vm_area_struct *vma)
+{
+	return quire_rmap_borrowed(vma) && READ_ONCE(vma->vm_private_data) == vma &&
+	       !vma->vm_ops;
+}
+
+/* A copy of a VMA does not use its anon_vma any longer, and has none of its links. */
 static inline void quire_rmap_reset(struct vm_area_struct *vma)
 {
-	if (static_branch_unlikely(&quire_rmap_used_key))
-		vma->anon_borrowed = false;
+	if (!static_branch_unlikely(&quire_rmap_used_key) || !vma->anon_borrowed)
+		return;
+	vma->anon_borrowed = false;
+	/* The pointer to the VMA that it was copied from, if that has its link inside. */
+	if (!vma->vm_file && !vma->vm_ops)
+		vma->vm_private_data = NULL;
 }
 
 /* Before an anonymous folio is made where Linux needs no anon_vma_prepare(). */
@@ -80,6 +101,35 @@ static inline void quire_rmap_released(struct vm_area_struct *vma)
 		__quire_rmap_released(vma);
 }
 
+/* In place of unlink_anon_vmas(), where it returns true. */
+static inline bool quire_rmap_unlink_inside(struct vm_area_struct *vma)
+{
+	if (!quire_rmap_inside(vma))
+		return false;
+	__quire_rmap_unlink_inside(vma);
+	return true;
+}
+
+/* Around a change of a VMA's range, beside the links in its chain. */
+static inline void quire_rmap_pre_update(struct vm_area_struct *vma)
+{
+	if (quire_rmap_inside(vma))
+		__quire_rmap_pre_update(vma);
+}
+
+static inline void quire_rmap_post_update(struct vm_area_struct *vma)
+{
+	if (quire_rmap_inside(vma))
+		__quire_rmap_post_update(vma);
+}
+
+/* CONFIG_DEBUG_VM_RB: has its range changed without its tree's knowing? */
+static inline void quire_rmap_verify(struct vm_area_struct *vma)
+{
+	if (quire_rmap_inside(vma))
+		__quire_rmap_verify(vma);
+}
+
 #else
 
 static inline void quire_rmap_init(struct kmem_cache *anon_vma_cachep,
@@ -88,7 +138,19 @@ static inline void quire_rmap_write(struct vm_area_struct *vma) { }
 static inline bool quire_rmap_extends(struct vm_area_struct *longer,
 				      struct vm_area_struct *shorter) { return false; }
 static inline bool quire_rmap_borrowed(const struct vm_area_struct *vma) { return false; }
+static inline bool quire_rmap_inside(const struct vm_area_struct *vma) { return false; }
+static inline bool quire_rmap_unlink_inside(struct vm_area_struct *vma) { return false; }
+static inline void quire_rmap_pre_update(struct vm_area_struct *vma) { }
+static inline void quire_rmap_post_update(struct vm_area_struct *vma) { }
+static inline void quire_rmap_verify(struct vm_area_struct *vma) { }
 static inline void quire_rmap_reset(struct vm_area_struct *vma) { }
+
+static inline int __quire_rmap_clone_inside(struct vm_area_struct *dst,
+					    struct vm_area_struct *src)
+{
+	return 0;
+}
+
 static inline void quire_rmap_prepare(struct vm_area_struct *vma) { }
 static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src) { }
 static inline void quire_rmap_released(struct vm_area_struct *vma) { }

@@ -15,10 +15,10 @@
  *   (1) a VMA that maps an anonymous folio has an anon_vma_chain in the tree of
  *       the anon_vma that folio->mapping points to.
  *
- * A borrower has one in the tree of the anon_vma it borrows, and keeps it when
- * it is upgraded, so a folio may be attached to either one; the borrowed one
- * makes walks broader, not wrong. That is why write-reuse and swap-in, which
- * cannot sleep or do not prepare, need no change.
+ * A borrower has one in the tree of the anon_vma it borrows, maybe inside of the
+ * area (rmap_link.c), and keeps it when it is upgraded, so a folio may be attached
+ * to either one; the borrowed one makes walks broader, not wrong. That is why
+ * write-reuse and swap-in, which cannot sleep or do not prepare, need no change.
  *
  *   (2) VMAs of one mm that use the same anon_vma have the same chain and the
  *       same anon_borrowed; merging keeps only one of the chains.
@@ -36,7 +36,8 @@
  * Locking: as in mm/rmap.c. The root's rwsem for writing covers the trees and
  * the two counts. mmap_lock, with page_table_lock where it is held for reading
  * only, covers vma->anon_vma, the chain and the flag. Order: mmap_lock, root
- * rwsem, page_table_lock. Nothing is allocated under the root's rwsem.
+ * rwsem, page_table_lock. Nothing is allocated under the root's rwsem. Fork looks at
+ * the parent's entries under mmap_lock and the lock of their page table alone.
  *
  * Since an upgrade changes vma->anon_vma under mmap_lock held for reading, code
  * that reads the pointer twice there may see two; both have the same root.
@@ -57,7 +58,6 @@
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
 #include <linux/quire_rmap.h>
-#include <linux/rbtree_augmented.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -77,6 +77,7 @@ DEFINE_STATIC_KEY_FALSE(quire_rmap_used_key);
 
 enum rmap_count {
 	RMAP_BORROWED,		/* forks that borrowed, per VMA */
+	RMAP_INSIDE,		/* of these, whose link is inside of the area */
 	RMAP_FORK_REUSED,	/* forks that took an idle anon_vma instead */
 	RMAP_FORK_EMPTY,	/* forks that had nothing to link */
 	RMAP_FORK_NOMEM,	/* forks that failed */
@@ -92,8 +93,9 @@ enum rmap_count {
 };
 
 static const char * const rmap_count_names[] = {
-	"borrowed", "fork_reused", "fork_empty", "fork_nomem", "file_linked", "inherited",
-	"upgraded", "adopted", "joined", "upgrade_nomem", "deferred", "released", NULL,
+	"borrowed", "linked_inside", "fork_reused", "fork_empty", "fork_nomem", "file_linked",
+	"inherited", "upgraded", "adopted", "joined", "upgrade_nomem", "deferred", "released",
+	NULL,
 };
 
 static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
@@ -153,48 +155,6 @@ struct kmem_cache *quire_avc_cache(void)
 	return avc_cache;
 }
 
-static void link_avc(struct vm_area_struct *vma, struct anon_vma_chain *avc,
-		     struct anon_vma *anon_vma)
-{
-	avc->vma = vma;
-	avc->anon_vma = anon_vma;
-	list_add(&avc->same_vma, &vma->anon_vma_chain);
-	anon_vma_interval_tree_insert(avc, &anon_vma->rb_root);
-}
-
-static unsigned long avc_last_pgoff(struct anon_vma_chain *avc)
-{
-	return avc->vma->vm_pgoff + vma_pages(avc->vma) - 1;
-}
-
-RB_DECLARE_CALLBACKS_MAX(static, avc_augment, struct anon_vma_chain, rb, unsigned long,
-			 rb_subtree_last, avc_last_pgoff)
-
-/*
- * Make @avc the next after @prev, whose area has the same range: what is above
- * @prev in the tree knows of a range that ends as late, only what is between the
- * two may not. No search, and a child is visited after its parent.
- */
-static void insert_after(struct anon_vma_chain *avc, struct anon_vma_chain *prev,
-			 struct rb_root_cached *root)
-{
-	struct rb_node *parent = &prev->rb, **link = &prev->rb.rb_right;
-	unsigned long last = avc_last_pgoff(avc);
-
-	while (*link) {
-		struct anon_vma_chain *above;
-
-		parent = *link;
-		link = &parent->rb_left;
-		above = rb_entry(parent, struct anon_vma_chain, rb);
-		above->rb_subtree_last = max(above->rb_subtree_last, last);
-	}
-	quire_rmap_cache_range(avc);
-	avc->rb_subtree_last = last;
-	rb_link_node(&avc->rb, parent, link);
-	rb_insert_augmented(&avc->rb, &root->rb_root, &avc_augment);
-}
-
 /* The rule of 2015, see anon_vma_clone(). Root's rwsem held for writing. */
 static bool is_idle(const struct anon_vma *anon_vma)
 {
@@ -216,7 +176,7 @@ static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_ar
 		avc->vma = dst;
 		avc->anon_vma = pavc->anon_vma;
 		list_add(&avc->same_vma, &dst->anon_vma_chain);
-		insert_after(avc, pavc, &pavc->anon_vma->rb_root);
+		quire_rmap_insert_after(avc, pavc, &pavc->anon_vma->rb_root);
 		if (!idle && is_idle(pavc->anon_vma))
 			idle = pavc->anon_vma;
 	}
@@ -265,6 +225,23 @@ static bool maps_nothing(struct vm_area_struct *vma)
 	return nothing;
 }
 
+/* As __quire_rmap_fork(), without a link to allocate, behind the parent's @prev. */
+static void fork_inside(struct vm_area_struct *dst, struct vm_area_struct *src,
+			struct anon_vma_chain *prev)
+{
+	struct anon_vma *anon_vma = src->anon_vma;
+
+	anon_vma_lock_write(anon_vma);
+	dst->anon_vma = anon_vma;
+	dst->anon_borrowed = true;
+	anon_vma->num_active_vmas++;
+	quire_rmap_fork_inside(dst, prev);
+	count(BORROWED);
+	count(INSIDE);
+	trace_rmap_borrow(dst);
+	anon_vma_unlock_write(anon_vma);
+}
+
 /**
  * __quire_rmap_fork - link a child's VMA to its parent's anon_vmas, and borrow
  * @batch: of this fork, from which the chain is taken
@@ -285,14 +262,20 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 		      struct vm_area_struct *src)
 {
 	struct anon_vma *root = src->anon_vma->root;
+	struct anon_vma_chain *prev;
 	struct anon_vma *anon_vma;
 	unsigned int nr;
 	int err;
 
 	dst->anon_vma = NULL;
-	dst->anon_borrowed = false;
+	quire_rmap_reset(dst);
 	if (maps_nothing(src)) {
 		count(FORK_EMPTY);
+		return 0;
+	}
+	prev = quire_rmap_parent_link(src);
+	if (prev) {
+		fork_inside(dst, src, prev);
 		return 0;
 	}
 	nr = list_count_nodes(&src->anon_vma_chain);
@@ -371,20 +354,22 @@ static struct anon_vma *find_adoptable(struct vm_area_struct *vma)
 }
 
 /*
- * End the borrowing of @vma with what is at hand. Consumes *@avc and *@child
- * where it uses them. Root's rwsem for writing and page_table_lock held.
+ * End the borrowing of @vma with what is at hand: a link, or two where its own is
+ * inside of it, and *@child, which it consumes where it uses it. Root's rwsem for
+ * writing and page_table_lock held.
  */
-static void upgrade_locked(struct vm_area_struct *vma, struct anon_vma_chain **avc,
+static void upgrade_locked(struct vm_area_struct *vma, struct quire_stock *avcs,
 			   struct anon_vma **child)
 {
 	struct anon_vma *anon_vma;
 
+	if (quire_rmap_inside(vma))
+		quire_rmap_move_out(vma, quire_stock_take(avcs));
 	/* First, so that the parts of a split area can be merged again. */
 	anon_vma = find_mergeable_anon_vma(vma);
 	if (anon_vma) {
 		count(JOINED);
-		link_avc(vma, *avc, anon_vma);
-		*avc = NULL;
+		quire_rmap_link_to(vma, quire_stock_take(avcs), anon_vma);
 	} else {
 		anon_vma = find_adoptable(vma);
 		if (anon_vma) {
@@ -392,8 +377,7 @@ static void upgrade_locked(struct vm_area_struct *vma, struct anon_vma_chain **a
 		} else {
 			anon_vma = *child;
 			anon_vma->parent->num_children++;
-			link_avc(vma, *avc, anon_vma);
-			*avc = NULL;
+			quire_rmap_link_to(vma, quire_stock_take(avcs), anon_vma);
 			*child = NULL;
 			count(UPGRADED);
 		}
@@ -414,15 +398,16 @@ void quire_rmap_upgrade(struct vm_area_struct *vma)
 {
 	struct mm_struct *mm = vma->vm_mm;
 	struct anon_vma *root = vma->anon_vma->root;	/* an upgrade keeps it */
-	struct anon_vma_chain *avc;
-	struct anon_vma *child;
+	struct quire_stock avcs = {};
+	struct anon_vma *child = NULL;
 
 	mmap_assert_locked(mm);
 	might_sleep();
 
-	avc = kmem_cache_alloc(avc_cache, GFP_KERNEL);
-	/* Never stale: this VMA's chain pins what its pointer ever pointed to. */
-	child = avc ? alloc_child(READ_ONCE(vma->anon_vma)) : NULL;
+	/* A link that is inside moves out, and none moves in. */
+	if (!quire_stock_fill(&avcs, avc_cache, 1 + quire_rmap_inside(vma), 0))
+		/* Never stale: this VMA's links pin what its pointer ever pointed to. */
+		child = alloc_child(READ_ONCE(vma->anon_vma));
 	if (!child) {
 		count(UPGRADE_NOMEM);
 		trace_rmap_upgrade_nomem(vma);
@@ -431,15 +416,14 @@ void quire_rmap_upgrade(struct vm_area_struct *vma)
 	down_write(&root->rwsem);
 	spin_lock(&mm->page_table_lock);
 	if (vma->anon_borrowed)
-		upgrade_locked(vma, &avc, &child);
+		upgrade_locked(vma, &avcs, &child);
 	spin_unlock(&mm->page_table_lock);
 	up_write(&root->rwsem);
 
 	if (child)
 		put_anon_vma(child);
 out:
-	if (avc)
-		kmem_cache_free(avc_cache, avc);
+	quire_stock_free(&avcs, avc_cache);
 }
 
 /**
@@ -473,6 +457,8 @@ bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *sh
 {
 	struct anon_vma_chain *a, *b;
 
+	/* Its link has moved out: the chain below is all there is. */
+	VM_WARN_ON(quire_rmap_inside(shorter));
 	if (list_empty(&longer->anon_vma_chain))
 		return false;
 	a = list_first_entry(&longer->anon_vma_chain, struct anon_vma_chain, same_vma);
@@ -617,11 +603,11 @@ static const struct attribute * const rmap_knobs[] = {
 	NULL
 };
 
-/* Chains of 1, 2, 3-4, 5-8, 9-16, 17-32 and more links. */
+/* Chains of 1 or the link inside, 2, 3-4, 5-8, 9-16, 17-32 and more links. */
 #define CHAIN_CLASSES 7
 
 struct chain_count {
-	unsigned long areas, borrowed, links;
+	unsigned long areas, borrowed, inside, links;
 	unsigned long lengths[CHAIN_CLASSES];
 };
 
@@ -636,10 +622,11 @@ static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
 	anon_vma_lock_read(anon_vma);
 	links = list_count_nodes(&vma->anon_vma_chain);
 	counts->borrowed += quire_rmap_borrowed(vma);
+	counts->inside += quire_rmap_inside(vma);
 	anon_vma_unlock_read(anon_vma);
 	counts->areas++;
 	counts->links += links;
-	counts->lengths[min(order_base_2(links), CHAIN_CLASSES - 1)]++;
+	counts->lengths[min(order_base_2(max(links, 1UL)), CHAIN_CLASSES - 1)]++;
 }
 
 /**
@@ -663,8 +650,8 @@ int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
 		cond_resched();
 	}
 	mmap_read_unlock(mm);
-	seq_printf(m, "rmap_areas: %lu\nrmap_borrowed: %lu\nrmap_links: %lu\n",
-		   counts.areas, counts.borrowed, counts.links);
+	seq_printf(m, "rmap_areas: %lu\nrmap_borrowed: %lu\nrmap_inside: %lu\nrmap_links: %lu\n",
+		   counts.areas, counts.borrowed, counts.inside, counts.links);
 	seq_printf(m, "rmap_links_kb: %lu\nrmap_chain_lengths:",
 		   counts.links * kmem_cache_size(avc_cache) / 1024);
 	for (i = 0; i < CHAIN_CLASSES - 1; i++)

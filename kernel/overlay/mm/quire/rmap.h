@@ -32,15 +32,6 @@ static inline void *quire_stock_take(struct quire_stock *stock)
 	return object;
 }
 
-/* What CONFIG_DEBUG_VM_RB compares with when the link leaves its tree. */
-static inline void quire_rmap_cache_range(struct anon_vma_chain *avc)
-{
-#ifdef CONFIG_DEBUG_VM_RB
-	avc->cached_vma_start = avc->vma->vm_pgoff;
-	avc->cached_vma_last = avc->vma->vm_pgoff + vma_pages(avc->vma) - 1;
-#endif
-}
-
 /* Few areas have one. */
 static inline void quire_rmap_free_numab_state(struct vm_area_struct *vma)
 {
@@ -50,6 +41,16 @@ static inline void quire_rmap_free_numab_state(struct vm_area_struct *vma)
 #endif
 }
 
+void quire_rmap_insert_after(struct anon_vma_chain *avc, struct anon_vma_chain *prev,
+			     struct rb_root_cached *root);
+void quire_rmap_link_to(struct vm_area_struct *vma, struct anon_vma_chain *avc,
+			struct anon_vma *anon_vma);
+struct anon_vma_chain *quire_rmap_parent_link(struct vm_area_struct *vma);
+void quire_rmap_fork_inside(struct vm_area_struct *dst, struct anon_vma_chain *prev);
+void quire_rmap_move_out(struct vm_area_struct *vma, struct anon_vma_chain *avc);
+struct anon_vma *quire_rmap_take_out(struct vm_area_struct *vma);
+bool quire_rmap_in_tree(struct anon_vma_chain *link);
+bool quire_rmap_link_is_sound(struct vm_area_struct *vma);
 struct kmem_cache *quire_avc_cache(void);
 struct mm_struct *quire_rmap_next_mm(int *nr);
 void quire_rmap_linked(unsigned int nr);

@@ -360,11 +360,12 @@ static void unlink_area(struct vm_area_struct *vma, struct quire_stock *avcs,
  */
 void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
 {
+	struct anon_vma *unused[QUIRE_RMAP_UNLINK] __uninitialized;
 	struct quire_stock avcs = {};
 	struct anon_vma_chain *avc, *next;
 	struct anon_vma *root = NULL;
+	unsigned int i, nr = 0;
 	LIST_HEAD(empty);
-	unsigned int i;
 
 	for (i = 0; i < unlink->nr; i++) {
 		struct vm_area_struct *vma = unlink->vmas[i];
@@ -375,12 +376,19 @@ void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
 			root = vma->anon_vma->root;
 			down_write(&root->rwsem);
 		}
-		unlink_area(vma, &avcs, &empty);
+		if (!quire_rmap_inside(vma)) {
+			unlink_area(vma, &avcs, &empty);
+			continue;
+		}
+		unused[nr] = quire_rmap_take_out(vma);
+		nr += !!unused[nr];
 	}
 	up_write(&root->rwsem);
 	unlink->nr = 0;
 
 	/* May take the root's lock. */
+	while (nr)
+		put_anon_vma(unused[--nr]);
 	list_for_each_entry_safe(avc, next, &empty, same_vma) {
 		VM_WARN_ON(avc->anon_vma->num_children);
 		VM_WARN_ON(avc->anon_vma->num_active_vmas);

@@ -11,6 +11,9 @@
  * counted: Linux itself loses those of a child whose parent exited until its own
  * scan comes to them.
  *
+ * Reading rmap_check_files asks the same for the pages of files, too, shared memory
+ * among them, which takes several times as long.
+ *
  * Locking: mmap_lock for reading over a process, so areas and chains stay as
  * they are except for upgrades; page table locks while entries are collected,
  * a batch at a time; then folio lock and what the walk takes. An entry that went
@@ -58,11 +61,13 @@ struct batch {
 	struct entry *entries;
 	unsigned int nr, limit;
 	unsigned long next;
+	bool files;
 };
 
 struct check {
-	unsigned long processes, vmas, borrowed, chain_links, longest_chain;
-	unsigned long pages, ksm_pages, missing, chain_errors;
+	bool files;
+	unsigned long processes, vmas, borrowed, inside, chain_links, longest_chain;
+	unsigned long pages, ksm_pages, file_pages, missing, chain_errors;
 	struct entry entries[BATCH];
 };
 
@@ -74,7 +79,8 @@ static int collect(struct batch *batch, struct page *page, unsigned long address
 
 	if (page) {
 		folio = page_folio(page);
-		if (folio_test_anon(folio)) {
+		if (folio_test_anon(folio) ||
+		    (batch->files && folio->mapping && !folio_test_hugetlb(folio))) {
 			folio_get(folio);
 			batch->entries[batch->nr++] = (struct entry) {
 				.folio = folio, .page = page, .address = address,
@@ -176,7 +182,9 @@ static bool leads_to(struct folio *folio, struct vm_area_struct *vma)
 static bool still_maps(struct vm_area_struct *vma, const struct entry *entry)
 {
 	struct entry found;
-	struct batch again = { .entries = &found, .limit = 1 };
+	struct batch again = {
+		.entries = &found, .limit = 1, .files = !folio_test_anon(entry->folio),
+	};
 	bool same = false;
 
 	walk_page_range(vma->vm_mm, entry->address, entry->address + PAGE_SIZE, &check_ops,
@@ -199,16 +207,26 @@ static bool index_fits(struct vm_area_struct *vma, const struct entry *entry)
 	return index == linear_page_index(vma, entry->address);
 }
 
+/* Folio locked: one that was truncated, or a driver's, belongs to no file. */
+static bool is_files(struct folio *folio, struct vm_area_struct *vma)
+{
+	return !folio_test_anon(folio) && vma->vm_file && folio->mapping &&
+	       folio->mapping == vma->vm_file->f_mapping;
+}
+
 static void check_entry(struct check *check, struct vm_area_struct *vma, struct entry *entry)
 {
 	struct folio *folio = entry->folio;
 
 	folio_lock(folio);
-	check->pages++;
+	if (is_files(folio, vma))
+		check->file_pages++;
+	else
+		check->pages += folio_test_anon(folio);
 	if (folio_test_ksm(folio))
 		check->ksm_pages++;
-	else if (folio_test_anon(folio) && !(leads_to(folio, vma) && index_fits(vma, entry)) &&
-		 still_maps(vma, entry)) {
+	else if ((folio_test_anon(folio) || is_files(folio, vma)) &&
+		 !(leads_to(folio, vma) && index_fits(vma, entry)) && still_maps(vma, entry)) {
 		if (!check->missing++)
 			pr_err("missing: address %lx, folio %px, mapping %px, anon_vma %px%s\n",
 			       entry->address, folio, folio->mapping, vma->anon_vma,
@@ -220,7 +238,7 @@ static void check_entry(struct check *check, struct vm_area_struct *vma, struct 
 
 static void check_pages(struct check *check, struct vm_area_struct *vma)
 {
-	struct batch batch = { .entries = check->entries, .limit = BATCH };
+	struct batch batch = { .entries = check->entries, .limit = BATCH, .files = check->files };
 	unsigned long addr = vma->vm_start;
 	unsigned int i;
 	int full;
@@ -237,11 +255,18 @@ static void check_pages(struct check *check, struct vm_area_struct *vma)
 	} while (full > 0 && addr < vma->vm_end);
 }
 
-/* Do two areas have the same anon_vmas in the same order? */
+static bool has_one_link(struct vm_area_struct *vma)
+{
+	return quire_rmap_inside(vma) || list_is_singular(&vma->anon_vma_chain);
+}
+
+/* Do two areas with the same anon_vma have the same ones in the same order? */
 static bool same_chain(struct vm_area_struct *a, struct vm_area_struct *b)
 {
 	struct anon_vma_chain *i, *j;
 
+	if (quire_rmap_inside(a) || quire_rmap_inside(b))
+		return has_one_link(a) && has_one_link(b);
 	j = list_first_entry(&b->anon_vma_chain, struct anon_vma_chain, same_vma);
 	list_for_each_entry(i, &a->anon_vma_chain, same_vma) {
 		if (list_entry_is_head(j, &b->anon_vma_chain, same_vma) ||
@@ -252,16 +277,10 @@ static bool same_chain(struct vm_area_struct *a, struct vm_area_struct *b)
 	return list_entry_is_head(j, &b->anon_vma_chain, same_vma);
 }
 
-/* Is the link in the tree that it says it is in? The root's lock is held. */
-static bool in_tree(struct anon_vma_chain *link)
+/* An area with neither file nor functions has nothing private but its link. Locked as that is. */
+static bool is_private_data_sound(struct vm_area_struct *vma)
 {
-	struct anon_vma_chain *avc;
-	pgoff_t first = link->vma->vm_pgoff;
-
-	anon_vma_interval_tree_foreach(avc, &link->anon_vma->rb_root, first, first)
-		if (avc == link)
-			return true;
-	return false;
+	return vma->vm_file || vma->vm_ops || !vma->vm_private_data || quire_rmap_inside(vma);
 }
 
 /* The chain of an area with an anon_vma. The root's lock is held. */
@@ -272,10 +291,14 @@ static bool chain_is_sound(struct check *check, struct vm_area_struct *vma)
 	unsigned long nr = 0;
 	bool own = false;
 
+	if (quire_rmap_inside(vma)) {
+		check->inside++;
+		return quire_rmap_link_is_sound(vma) && vma->anon_vma->num_active_vmas > 0;
+	}
 	list_for_each_entry(avc, &vma->anon_vma_chain, same_vma) {
 		nr++;
 		own |= avc->anon_vma == vma->anon_vma;
-		if (avc->vma != vma || avc->anon_vma->root != root || !in_tree(avc))
+		if (avc->vma != vma || avc->anon_vma->root != root || !quire_rmap_in_tree(avc))
 			return false;
 	}
 	check->chain_links += nr;
@@ -293,12 +316,13 @@ static void check_chain(struct check *check, struct vm_area_struct *vma,
 	if (!anon_vma) {
 		spin_lock(&vma->vm_mm->page_table_lock);
 		sound = vma->anon_vma ||
-			(list_empty(&vma->anon_vma_chain) && !quire_rmap_borrowed(vma));
+			(list_empty(&vma->anon_vma_chain) && !quire_rmap_borrowed(vma) &&
+			 is_private_data_sound(vma));
 		spin_unlock(&vma->vm_mm->page_table_lock);
 	} else {
 		anon_vma_lock_read(anon_vma);
 		check->borrowed += quire_rmap_borrowed(vma);
-		sound = chain_is_sound(check, vma);
+		sound = chain_is_sound(check, vma) && is_private_data_sound(vma);
 		if (prev && prev->anon_vma == vma->anon_vma)
 			sound &= same_chain(prev, vma) &&
 				 quire_rmap_borrowed(prev) == quire_rmap_borrowed(vma);
@@ -334,14 +358,18 @@ static int rmap_check_show(struct seq_file *m, void *v)
 
 	if (!check)
 		return -ENOMEM;
+	check->files = m->private;
 	while (!err && (mm = quire_rmap_next_mm(&nr))) {
 		err = check_mm(check, mm);
 		mmput(mm);
 	}
 	seq_printf(m, "processes %lu\nvmas %lu\nborrowed %lu\nborrowers_counted %ld\n",
 		   check->processes, check->vmas, check->borrowed, quire_rmap_borrowers());
-	seq_printf(m, "chain_links %lu\nlongest_chain %lu\npages %lu\nksm_pages %lu\n",
-		   check->chain_links, check->longest_chain, check->pages, check->ksm_pages);
+	seq_printf(m, "linked_inside %lu\nchain_links %lu\nlongest_chain %lu\n",
+		   check->inside, check->chain_links, check->longest_chain);
+	seq_printf(m, "pages %lu\nksm_pages %lu\n", check->pages, check->ksm_pages);
+	if (check->files)
+		seq_printf(m, "file_pages %lu\n", check->file_pages);
 	seq_printf(m, "missing %lu\nchain_errors %lu\n", check->missing, check->chain_errors);
 	kvfree(check);
 	return err;
@@ -423,7 +451,7 @@ static ssize_t rmap_check_write(struct file *file, const char __user *ubuf, size
 
 static int rmap_check_open(struct inode *inode, struct file *file)
 {
-	return single_open(file, rmap_check_show, NULL);
+	return single_open(file, rmap_check_show, inode->i_private);
 }
 
 static const struct file_operations rmap_check_fops = {
@@ -434,9 +462,21 @@ static const struct file_operations rmap_check_fops = {
 	.release = single_release,
 };
 
+static const struct file_operations rmap_check_files_fops = {
+	.open = rmap_check_open,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
 static int __init rmap_check_init(void)
 {
+	/* That it is not NULL is all that it says. */
+	void *files = (void *)&rmap_check_files_fops;
+
 	debugfs_create_file("rmap_check", 0600, quire_debugfs(), NULL, &rmap_check_fops);
+	debugfs_create_file("rmap_check_files", 0400, quire_debugfs(), files,
+			    &rmap_check_files_fops);
 	return 0;
 }
 late_initcall(rmap_check_init);

@@ -3,6 +3,7 @@
  * Borrowed anon_vmas when the allocator says no. Needs CONFIG_FAILSLAB.
  */
 #define _GNU_SOURCE
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "harness.h"
@@ -85,6 +86,60 @@ TEST(upgrade_fails)
 	EXPECT_TRUE(WIFEXITED(status));
 	EXPECT_EQ(0, WEXITSTATUS(status));
 	EXPECT_GT(rmap_counter("upgrade_nomem"), failed);
+	EXPECT_TRUE(pages_hold(base, 0, 0));
+	EXPECT_EQ(0, rmap_check(NULL));
+	EXPECT_EQ(0, write_text(RMAP "defer_faults", "64"));
+	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
+}
+
+/* In a borrower. Returns 0, or the number of the step that went wrong. */
+static int split_without_memory(char *base)
+{
+	long had = field("/proc/self/quire", "rmap_inside:"), inherited = rmap_counter("inherited");
+	char *to = map(1);
+	int err;
+
+	if (write_text("/proc/self/make-it-fail", "1"))
+		return 1;
+	err = mprotect(base + 5 * PAGE, PAGE, PROT_READ) ? 2 :
+	      mremap(base + 9 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to ? 3 : 0;
+	if (write_text("/proc/self/make-it-fail", "0") || err)
+		return err ?: 4;
+	/* One area is five: before page 5, it, up to 9, after that, and where 9 is now. */
+	if (field("/proc/self/quire", "rmap_inside:") != had + 4 ||
+	    rmap_counter("inherited") < inherited + 4 || rmap_check(NULL))
+		return 5;
+	/* Each has an anon_vma now, its own or a neighbour's. */
+	*word(base, 0) = *word(base, 6) = *word(base, 12) = *word(to, 0) = 200;
+	if (rmap_check(NULL))
+		return 6;
+	return *word(base, 5) == 5 && *word(base, 13) == 13 ? 0 : 7;
+}
+
+/* An area that is split or moved, but not upgraded before: the parts have links inside, too. */
+TEST(split_borrows)
+{
+	long enabled = read_number(RMAP "enabled");
+	char *base;
+	int status;
+
+	if (enabled < 0)
+		SKIP(return, "no rmap feature in this kernel");
+	mount_debugfs();
+	if (access(FAILSLAB "probability", W_OK) || access(FAIL_THESE, W_OK))
+		SKIP(return, "no failslab");
+	ASSERT_EQ(0, write_text(RMAP "enabled", "1"));
+	ASSERT_EQ(0, write_text(RMAP "defer_faults", "0"));
+	base = map(PAGES);
+	ASSERT_NE(MAP_FAILED, base);
+	for (unsigned int i = 0; i < PAGES; i++)
+		*word(base, i) = i;
+	ASSERT_EQ(0, fail_anon_vmas(true));
+	if (!fork())
+		_exit(split_without_memory(base));
+	ASSERT_GT(wait(&status), 0);
+	EXPECT_EQ(0, fail_anon_vmas(false));
+	EXPECT_EQ(0, status);
 	EXPECT_TRUE(pages_hold(base, 0, 0));
 	EXPECT_EQ(0, rmap_check(NULL));
 	EXPECT_EQ(0, write_text(RMAP "defer_faults", "64"));

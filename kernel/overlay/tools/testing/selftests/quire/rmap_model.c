@@ -7,10 +7,11 @@
  * waits for the end of it, and now and then has the kernel check its reverse
  * map. One operation at a time and a fixed seed: every run is the same.
  *
- * Usage: rmap_model [STEPS [SEED [deep]]]
+ * Usage: rmap_model [STEPS [SEED [deep] [shared]]]
  *
  * With "deep" mostly the youngest process is picked, so that forks make a chain
- * of generations, some of which write, split and merge.
+ * of generations, some of which write, split and merge. With "shared" forks share
+ * page tables, too.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -51,7 +52,7 @@ static struct {
 static int sockets[PROCESSES][2];
 static pid_t pids[PROCESSES];
 static uint64_t state;
-static bool deep;
+static bool deep, shared;
 static int youngest;
 
 static uint64_t chance(uint64_t below)
@@ -344,11 +345,15 @@ static void begin(void)
 int main(int argc, char **argv)
 {
 	unsigned long steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 1500;
-	long enabled = read_number(RMAP "enabled");
+	long enabled = read_number(RMAP "enabled"), tables = 0;
+	long borrowed = rmap_counter("borrowed");
 	int failed;
 
 	state = argc > 2 ? strtoul(argv[2], NULL, 0) : 20020808;
-	deep = argc > 3 && !strcmp(argv[3], "deep");
+	for (int i = 3; i < argc; i++) {
+		deep |= !strcmp(argv[i], "deep");
+		shared |= !strcmp(argv[i], "shared");
+	}
 	ksft_print_header();
 	if (enabled < 0)
 		ksft_exit_skip("no rmap feature in this kernel\n");
@@ -359,8 +364,13 @@ int main(int argc, char **argv)
 	if (write_text(RMAP "enabled", "1"))
 		ksft_exit_fail_msg("cannot switch the feature on\n");
 	ksft_print_msg("%lu steps, seed %lu\n", steps, state);
+	if (shared)
+		tables = share_tables();
 	begin();
 	failed = run(steps);
+	if (shared)
+		failed |= !shared_tables_since(tables);
+	failed |= rmap_counter("borrowed") <= borrowed;
 	ksft_print_msg("borrowed %ld, inherited %ld, upgraded %ld, adopted %ld, joined %ld\n",
 		       rmap_counter("borrowed"), rmap_counter("inherited"),
 		       rmap_counter("upgraded"), rmap_counter("adopted"), rmap_counter("joined"));

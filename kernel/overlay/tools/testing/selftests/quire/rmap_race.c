@@ -3,7 +3,9 @@
  * Migration, compaction and reclaim while processes fork, write, split and exit:
  * whoever changes page table entries by the reverse map must find them all.
  *
- * Usage: rmap_race [SECONDS]
+ * Usage: rmap_race [SECONDS [shared]]
+ *
+ * With "shared" forks share page tables, too.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -107,7 +109,9 @@ static int family(unsigned int seed, time_t end)
 int main(int argc, char **argv)
 {
 	time_t end = time(NULL) + (argc > 1 ? atol(argv[1]) : 20);
-	long enabled = read_number(RMAP "enabled");
+	long enabled = read_number(RMAP "enabled"), tables = 0;
+	bool shared = argc > 2 && !strcmp(argv[2], "shared");
+	long borrowed = rmap_counter("borrowed");
 	int status, failed = 0;
 
 	ksft_print_header();
@@ -119,6 +123,8 @@ int main(int argc, char **argv)
 		ksft_print_msg("no swap: MADV_PAGEOUT does nothing\n");
 	if (write_text(RMAP "enabled", "1"))
 		ksft_exit_fail_msg("cannot switch the feature on\n");
+	if (shared)
+		tables = share_tables();
 	for (unsigned int i = 0; i < FAMILIES; i++)
 		if (!fork())
 			_exit(family(i + 1, end));
@@ -128,6 +134,9 @@ int main(int argc, char **argv)
 			failed = 1;
 		}
 	failed |= rmap_check(NULL) != 0;
+	if (shared)
+		failed |= !shared_tables_since(tables);
+	failed |= rmap_counter("borrowed") <= borrowed;
 	write_text(RMAP "enabled", enabled ? "1" : "0");
 	ksft_test_result(!failed, "race\n");
 	ksft_finished();

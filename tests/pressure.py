@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A program again and again while its pages are reclaimed, compacted and swapped in, one by one and all at once."""
+
+from __future__ import annotations
+
+from guest import boot
+
+
+def script(command: str, seconds: int, limit: str = "max") -> str:
+    """Return a script for a guest that runs a command for so long, as often as it ends before; $seed grows from 1.
+
+    The command is in a control group with a limit (memory.high) of its own.
+    """
+    return f"""set -e
+echo 256M >/sys/block/zram0/disksize
+mkswap /dev/zram0 >/dev/null
+swapon /dev/zram0
+cd /sys/fs/cgroup
+echo +memory >cgroup.subtree_control
+mkdir little
+echo {limit} >little/memory.high
+(set +e
+while sleep 0.1; do
+    for i in 1 2 3 4 5; do echo 4M >little/memory.reclaim; done
+    echo 1 >/proc/sys/vm/compact_memory
+    swapoff /dev/zram0 && swapon /dev/zram0
+done) 2>/dev/null &
+pressure=$!
+echo 0 >little/cgroup.procs
+seed=1
+while [ $SECONDS -lt {seconds} ]; do
+    echo seed $seed
+    {command}
+    seed=$((seed + 1000))
+done
+kill $pressure
+grep -E 'pswp(in|out)' /proc/vmstat"""
+
+
+def assert_swapped(result: boot.Result) -> None:
+    """All went well, and there was what it was to go well under."""
+    assert result.status == 0, result.output[-4000:]
+    assert all(int(line.split()[1]) > 0 for line in result.output.splitlines()[-2:]), result.output[-4000:]
