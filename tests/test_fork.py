@@ -12,6 +12,8 @@ import group
 import ktap
 from guest import boot
 
+# Left to the soak on the debug kernel.
+SLOW = ("fork_huge", "fork_swap lru_gen -t out_and_in -t many_children")
 EVENTS = ("share", "break", "adopt", "leave", "fallback")
 # What the checks run, one after the other in one guest; PROGRAMS is the folder of the selftests.
 CHECKS = {
@@ -29,15 +31,26 @@ CHECKS = {
 
 
 @pytest.mark.debug
-@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life", "fork_mixed"),
-                                      ("fork_calls", "fork_swap", "fork_model 1 6")], ids=" ".join)
+@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life", "fork_mixed", "fork_uffd", SLOW[0]),
+                                      ("fork_calls", "fork_swap", SLOW[1], "fork_cgroup", "fork_model 1 6")],
+                         ids=" ".join)
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
     """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds.
 
     Where allocations can be made to fail, system calls on shared tables fail or succeed and harm nobody.
     """
+    if kernel == "debug":
+        programs = tuple(program for program in programs if program not in SLOW)
     failing = ["fork_fail"] if kernel == "debug" and "fork_basic" in programs else []
     selftests(*programs, *failing, append="quire=fork")
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+@pytest.mark.debug_only
+def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """Those that are slow on the debug kernel pass there, too."""
+    selftests(*SLOW, append="quire=fork", timeout=1800)
 
 
 @pytest.mark.soak
@@ -51,7 +64,7 @@ def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, 
                    f"end=$((SECONDS + {minutes * 60})); "
                    f"while [ $SECONDS -lt $end ]; do echo seed $seed; {program} $seed 20; seed=$((seed + 100)); done; "
                    "grep pswpout /proc/vmstat",
-                   append="quire=fork", timeout=minutes * 60 + 600)
+                   append="quire=fork", timeout=minutes * 60 + 600, walks=True)
     assert result.status == 0, result.output[-4000:]
     assert int(result.output.rsplit("pswpout ", 1)[1].split()[0]) > 0, result.output[-4000:]
 
@@ -97,7 +110,7 @@ def test_race(guest: Callable[..., boot.Result], selftest_programs: Path, minute
     """Writers, children, reclaim, compaction and the background worker at once, on one node and between two."""
     result = guest(f"cd /sys/kernel/mm/quire/fork; echo 20000 >background_tables_per_s; echo {numa - 1} >mixed; "
                    f"echo 1 >/proc/sys/kernel/numa_balancing; {selftest_programs / 'fork_race'} {minutes * 60}",
-                   append="quire=fork", numa=numa, timeout=minutes * 60 + 900)
+                   append="quire=fork", numa=numa, timeout=minutes * 60 + 900, walks=True)
     assert result.status == 0, result.output[-4000:]
 
 
@@ -106,7 +119,7 @@ def test_race(guest: Callable[..., boot.Result], selftest_programs: Path, minute
 def test_a_thousand_children(guest: Callable[..., boot.Result], selftest_programs: Path) -> None:
     """A thousand processes use one table while its pages are swapped out."""
     result = guest(f"FORK_CHILDREN=1000 {selftest_programs / 'fork_swap'} -t many_children", append="quire=fork",
-                   timeout=1800)
+                   timeout=1800, walks=True)
     assert result.status == 0, result.output[-4000:]
 
 
@@ -119,5 +132,5 @@ def test_memory_offline(guest: Callable[..., boot.Result], selftest_programs: Pa
                    "[ $(cat $b/removable) = 1 ] && grep -q Movable $b/valid_zones && echo offline >$b/state 2>/dev/null "
                    "&& done=$((done + 1)) && echo online_movable >$b/state; done; done; "
                    "echo $done blocks; wait $! && [ $done -gt 0 ]",
-                   append="quire=fork movablecore=1G", timeout=1800)
+                   append="quire=fork movablecore=1G", timeout=1800, walks=True)
     assert result.status == 0, result.output[-4000:]

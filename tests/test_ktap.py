@@ -98,3 +98,10 @@ def test_what_the_walks_say_is_the_groups() -> None:
     """The checkers' complaint at the end of a script is found, and their silence is none."""
     assert "\nx complains" in group.walks("@@ 0 ended with 0 after 1 s\n\n@@ the walks complain\nx complains\n")
     assert group.walks("@@ 0 ended with 0 after 1 s\n") == ""
+
+
+def test_a_command_keeps_its_status_beside_the_walks() -> None:
+    """The checkers walk after a command whatever it ends with, and its status stays."""
+    done = subprocess.run(["bash", "-c", group.with_walks("echo said; exit 3")], text=True, check=False, timeout=60,
+                          capture_output=True)
+    assert (done.returncode, done.stdout, group.walks(done.stdout)) == (3, "said\n", "")

@@ -17,7 +17,8 @@
  * all is quiet; a failed comparison is repeated a few times before it is told.
  *
  * Locking: check_lock serialises readers. Each process is visited under its
- * mmap_lock, one table at a time under its page table lock.
+ * mmap_lock and, each while it is walked, its areas' locks, which keep faults out; one
+ * table at a time under its page table lock.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
@@ -229,20 +230,9 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 
 static const struct mm_walk_ops check_ops = {
 	.pmd_entry = check_pmd_entry,
-	.walk_lock = PGWALK_RDLOCK,
+	.walk_lock = PGWALK_WRLOCK,	/* keeps out faults under a VMA's lock, too */
 	QUIRE_READS_SHARED
 };
-
-static bool special_vma(struct mm_struct *mm)
-{
-	struct vm_area_struct *vma;
-	VMA_ITERATOR(vmi, mm, 0);
-
-	for_each_vma(vmi, vma)
-		if (vma->vm_flags & VM_HUGETLB)
-			return true;
-	return false;
-}
 
 static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid)
 {
@@ -251,16 +241,15 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 	memset(check->rss, 0, sizeof(check->rss));
 	check->pid = pid;
 	mmap_write_lock(mm);
-	if (!special_vma(mm)) {
-		walk_page_range(mm, 0, TASK_SIZE_MAX, &check_ops, check);
-		end_table(check);
-		for (i = 0; i < NR_MM_COUNTERS; i++) {
-			long says = percpu_counter_sum(&mm->rss_stat[i]);
+	/* What hugetlb maps is not walked, and in no RSS counter. */
+	walk_page_range(mm, 0, TASK_SIZE_MAX, &check_ops, check);
+	end_table(check);
+	for (i = 0; i < NR_MM_COUNTERS; i++) {
+		long says = percpu_counter_sum(&mm->rss_stat[i]);
 
-			if (says != check->rss[i])
-				complain(check, "pid %d: RSS counter %d says %ld, found %ld\n",
-					 pid, i, says, check->rss[i]);
-		}
+		if (says != check->rss[i])
+			complain(check, "pid %d: RSS counter %d says %ld, found %ld\n",
+				 pid, i, says, check->rss[i]);
 	}
 	mmap_write_unlock(mm);
 	check->processes++;

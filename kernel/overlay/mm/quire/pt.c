@@ -761,21 +761,35 @@ bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **
  * @addr: the address
  * @ptlp: set to the lock that is held on success
  *
- * For readers, and for the reverse map. The PMD does not change while the lock is held;
- * pmd_pt_marked(*@pmd) tells whether the table is shared. Returns NULL if there is no table.
+ * For readers, and for the reverse map, which no lock keeps apart from fork. The PMD does
+ * not change while the lock is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
+ * Returns NULL if there is no table.
  */
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp)
 {
 	for (;;) {
+		pmd_t seen;
 		spinlock_t *pml;
 		pte_t *pte;
 
-		if (!pmd_pt_marked(pmdp_get_lockless(pmd))) {
-			pte = pte_offset_map_lock(mm, pmd, addr, ptlp);
-			if (pte || !pmd_pt_marked(pmdp_get_lockless(pmd)))
+		rcu_read_lock();
+		seen = pmdp_get_lockless(pmd);
+		if (!pmd_pt_marked(seen)) {
+			/* By a copy, since fork may mark the PMD meanwhile; a bad one itself is cleared. */
+			if (unlikely(pmd_present(seen) && !pmd_leaf(seen) && pmd_bad(seen)))
+				pmd_clear_bad(pmd);
+			pte = pte_offset_map_nolock(mm, &seen, addr, ptlp);
+			rcu_read_unlock();
+			if (!pte)
+				return NULL;
+			spin_lock(*ptlp);
+			if (pmd_same(seen, pmdp_get_lockless(pmd)))
 				return pte;
+			pte_unmap_unlock(pte, *ptlp);
+			continue;
 		}
+		rcu_read_unlock();
 		pml = pmd_lock(mm, pmd);
 		if (!pmd_pt_marked(*pmd)) {
 			spin_unlock(pml);
@@ -815,18 +829,6 @@ void quire_pt_note_reference(pmd_t *pmd)
 {
 	quire_pt_state(quire_pmd_ptdesc(*pmd))->flags |= QUIRE_PT_REFERENCED;
 	fork_count(FORK_REFERENCES);
-}
-
-/**
- * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
- *
- * Only the reverse map knows who the sharers are, and it stops at the first:
- * all CPUs flush everything. Context: the PTL is held, interrupts are on.
- */
-void quire_pt_flush_sharers(void)
-{
-	fork_count(FORK_RMAP_FLUSHES);
-	flush_tlb_all();
 }
 
 /**

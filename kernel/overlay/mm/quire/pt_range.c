@@ -178,11 +178,24 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
  * walk that has asked for a table of its own keeps it. There are two exceptions, which meet
  * a mark that was not there when they looked, and look again: a truncation reaches a
  * file's areas in a mixed table without mmap_lock, and a file's table is joined by any
- * fault. Context: RCU read lock, which keeps the table; the state is read without its lock,
- * so it counts only if the PMD is still the same.
+ * fault. The reverse map has no mmap_lock either; it maps by a copy of the PMD.
+ * Context: RCU read lock, which keeps the table; the state is read without its lock, so it
+ * counts only if the PMD is still the same.
  */
 bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 {
 	return pmd_pt_shared(seen) && !quire_pt_is_mixed(&seen) &&
 	       pmd_same(pmdp_get_lockless(pmd), seen);
+}
+
+/**
+ * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
+ *
+ * Only the reverse map knows who the sharers are, and it stops at the first:
+ * all CPUs flush everything. Context: the PTL is held, interrupts are on.
+ */
+void quire_pt_flush_sharers(void)
+{
+	fork_count(FORK_RMAP_FLUSHES);
+	flush_tlb_all();
 }

@@ -246,6 +246,117 @@ TEST_SLOW(fork_basic, policy)
 	EXPECT_EQ(0, stop_helper(&grandchild));
 }
 
+#define KB(pages)	((long)((pages) * PAGE / 1024))
+
+static void dirty_of(struct __test_metadata *_metadata, pid_t pid, char *start, long private)
+{
+	EXPECT_EQ(KB(private), smaps_of(pid, start, "Private_Dirty"));
+	EXPECT_EQ(KB(PAGES - private), smaps_of(pid, start, "Shared_Dirty"));
+	EXPECT_EQ(KB(PAGES), smaps_of(pid, start, "Rss"));
+}
+
+/* A page counts as the child's own when the parent has written to it, not its table. */
+static void copies_count(struct __test_metadata *_metadata, FIXTURE_DATA(fork_basic) *self,
+			 bool shares)
+{
+	char *a = self->area.start;
+	unsigned long i, n = 0;
+	long before;
+
+	ASSERT_EQ(0, write_word("/proc/self/quire", shares ? "1" : "0"));
+	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
+	ASSERT_EQ(shares, ask(&self->child, 's') >= TABLES);
+	dirty_of(_metadata, self->child.pid, a, 0);
+	dirty_of(_metadata, getpid(), a, 0);
+	before = proc_sum(self->child.pid, "smaps_rollup", "Private_Dirty");
+	for (i = 0; i < PAGES / 2; i += 16, n++)
+		*(uint64_t *)(a + i * PAGE) = 1;
+	dirty_of(_metadata, self->child.pid, a, n);
+	dirty_of(_metadata, getpid(), a, n);
+	/* A page of the parent's stack may be among them. */
+	EXPECT_LE(before + KB(n), proc_sum(self->child.pid, "smaps_rollup", "Private_Dirty"));
+	EXPECT_GE(before + KB(n + 8), proc_sum(self->child.pid, "smaps_rollup", "Private_Dirty"));
+	/* One that the parent has left to the child is no further copy, all others are. */
+	EXPECT_EQ(42, ask(&self->child, 'w'));
+	dirty_of(_metadata, self->child.pid, a, n);
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	dirty_of(_metadata, self->child.pid, a, PAGES);
+	dirty_of(_metadata, getpid(), a, PAGES);
+	EXPECT_EQ(0, stop_helper(&self->child));
+}
+
+TEST_SLOW(fork_basic, copies_count_with_shared_tables)
+{
+	copies_count(_metadata, self, true);
+}
+
+TEST_SLOW(fork_basic, copies_count_with_copied_tables)
+{
+	copies_count(_metadata, self, false);
+}
+
+/* Tables that a child of this process shares, and what it reads of an area; -1 where it ended badly. */
+static long child_shares(const char *area, bool has_area, uint64_t seed)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		long tables = shared_tables(getpid());
+
+		if (has_area && wrong((char *)area, SLOTS, seed))
+			_exit(255);
+		_exit(tables < 255 ? tables : 254);
+	}
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) == 255)
+		return -1;
+	return WEXITSTATUS(status);
+}
+
+/* What docs/fork.md excludes is copied by fork, or left out of the child, and counted. */
+TEST_SLOW(fork_basic, excluded_areas_are_copied)
+{
+	static const struct {
+		const char *name;
+		int flags, advice;
+		bool lock, counted, in_child;
+	} kinds[] = {
+		{ "locked", 0, 0, true, true, true },
+		{ "mergeable", 0, MADV_MERGEABLE, false, true, true },
+		{ "grows down", MAP_GROWSDOWN, 0, false, true, true },
+		{ "wiped on fork", 0, MADV_WIPEONFORK, false, false, false },
+		{ "not for the child", 0, MADV_DONTFORK, false, false, false },
+	};
+	long ordinary, refused;
+	char *area;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		TH_LOG("%s", kinds[i].name);
+		area = map_tables(1);
+		ASSERT_NE(NULL, area);
+		ASSERT_EQ(area, mmap(area, TABLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS |
+				     MAP_FIXED | kinds[i].flags, -1, 0));
+		ordinary = child_shares(area, false, 0);
+		EXPECT_LE(TABLES, ordinary);
+		fill(area, SLOTS, 11);
+		if (kinds[i].lock)
+			ASSERT_EQ(0, mlock(area, TABLE));
+		if (kinds[i].advice)
+			ASSERT_EQ(0, madvise(area, TABLE, kinds[i].advice));
+		refused = fork_stat("refused_vma");
+		EXPECT_EQ(ordinary, child_shares(area, kinds[i].in_child, 11));
+		if (kinds[i].counted)
+			EXPECT_LT(refused, fork_stat("refused_vma"));
+		EXPECT_EQ(0, wrong(area, SLOTS, 11));
+		ASSERT_EQ(0, munmap(area, TABLE));
+	}
+	/* An ordinary one is shared, so that the above can fail. */
+	area = map_tables(1);
+	ordinary = child_shares(area, false, 0);
+	fill(area, SLOTS, 11);
+	EXPECT_EQ(ordinary + 1, child_shares(area, true, 11));
+}
+
 TEST_SLOW(fork_basic, switched_off_and_drained)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));

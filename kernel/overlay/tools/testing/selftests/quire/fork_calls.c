@@ -278,30 +278,19 @@ TEST_SLOW(fork_calls, mlock_and_fork)
 	EXPECT_EQ(0, wrong(a, PAGES, 7));
 }
 
-static uint64_t pagemap(char *address)
-{
-	int fd = open("/proc/self/pagemap", O_RDONLY);
-	uint64_t entry = 0;
-
-	if (fd < 0 || pread(fd, &entry, 8, (uintptr_t)address / PAGE * 8) != 8)
-		entry = ~0ull;
-	close(fd);
-	return entry;
-}
-
 TEST_SLOW(fork_calls, pagemap_and_soft_dirty)
 {
 	char *a = self->area;
 	long shared = shared_tables(getpid());
 
 	/* Present and not exclusive, and looking changes nothing. */
-	EXPECT_EQ(1ull << 63, pagemap(a + 3 * PAGE) & (1ull << 63 | 1ull << 56));
+	EXPECT_EQ(1ull << 63, pagemap_entry(a + 3 * PAGE) & (1ull << 63 | 1ull << 56));
 	EXPECT_EQ(shared, shared_tables(getpid()));
 	ASSERT_EQ(0, write_word("/proc/self/clear_refs", "4"));
-	EXPECT_EQ(0, pagemap(a + 3 * PAGE) & 1ull << 55);
+	EXPECT_EQ(0, pagemap_entry(a + 3 * PAGE) & 1ull << 55);
 	*(volatile uint64_t *)(a + 4 * PAGE) = word_for(4, 7);
-	EXPECT_EQ(0, pagemap(a + 3 * PAGE) & 1ull << 55);
-	EXPECT_NE(0, pagemap(a + 4 * PAGE) & 1ull << 55);
+	EXPECT_EQ(0, pagemap_entry(a + 3 * PAGE) & 1ull << 55);
+	EXPECT_NE(0, pagemap_entry(a + 4 * PAGE) & 1ull << 55);
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 	EXPECT_EQ(0, wrong(a, PAGES, 7));
 }
@@ -332,11 +321,11 @@ TEST_SLOW(fork_calls, userfaultfd_protects)
 		SKIP(return, "no userfaultfd");
 	ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &reg));
 	ASSERT_EQ(0, ioctl(fd, UFFDIO_WRITEPROTECT, &wp));
-	EXPECT_NE(0, pagemap(self->area + TABLE) & 1ull << 57);
-	EXPECT_EQ(0, pagemap(self->area + TABLE + 4 * PAGE) & 1ull << 57);
+	EXPECT_NE(0, pagemap_entry(self->area + TABLE) & 1ull << 57);
+	EXPECT_EQ(0, pagemap_entry(self->area + TABLE + 4 * PAGE) & 1ull << 57);
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
-	EXPECT_NE(0, pagemap(self->area + TABLE) & 1ull << 57);
+	EXPECT_NE(0, pagemap_entry(self->area + TABLE) & 1ull << 57);
 	close(fd);
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }

@@ -5,7 +5,9 @@
  * area of whole tables, so that their table is shared at fork.
  */
 #define _GNU_SOURCE
+#include <linux/io_uring.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "harness.h"
@@ -36,6 +38,15 @@ FIXTURE_TEARDOWN(fork_gup)
 	EXPECT_TRUE(tables_consistent());
 }
 
+/* A fork that shares all of the area, or fails. */
+static pid_t share_fork(void)
+{
+	long shared = fork_stat("tables_shared");
+	pid_t pid = fork();
+
+	return pid > 0 && fork_stat("tables_shared") - shared < TABLES ? -1 : pid;
+}
+
 static int splice_page(int fd, char *page)
 {
 	struct iovec iov = { .iov_base = page, .iov_len = PAGE };
@@ -59,7 +70,7 @@ TEST_SLOW(fork_gup, child_splices_and_leaves)
 
 	ASSERT_EQ(0, pipe(wrote));
 	ASSERT_EQ(0, pipe(left));
-	pid = fork();
+	pid = share_fork();
 	ASSERT_LE(0, pid);
 	if (!pid) {
 		close(wrote[1]);
@@ -83,7 +94,7 @@ TEST_SLOW(fork_gup, child_splices_and_leaves)
 TEST_SLOW(fork_gup, child_splices_and_exits)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid = share_fork();
 
 	ASSERT_LE(0, pid);
 	if (!pid)
@@ -103,7 +114,7 @@ TEST_SLOW(fork_gup, parent_spliced_and_left)
 
 	ASSERT_EQ(0, splice_page(self->pipe[1], self->page));
 	ASSERT_EQ(0, pipe(left));
-	pid = fork();
+	pid = share_fork();
 	ASSERT_LE(0, pid);
 	if (!pid) {
 		close(left[1]);
@@ -128,7 +139,7 @@ TEST_SLOW(fork_gup, three_users)
 
 	ASSERT_EQ(0, pipe(go));
 	for (i = 0; i < 2; i++) {
-		pid[i] = fork();
+		pid[i] = share_fork();
 		ASSERT_LE(0, pid[i]);
 		if (pid[i])
 			continue;
@@ -159,7 +170,7 @@ static void remote(struct __test_metadata *_metadata, FIXTURE_DATA(fork_gup) *se
 	char byte;
 
 	ASSERT_EQ(0, pipe(go));
-	pid = fork();
+	pid = share_fork();
 	ASSERT_LE(0, pid);
 	if (!pid) {
 		close(go[1]);
@@ -213,7 +224,7 @@ TEST_SLOW(fork_gup, reading_leaves_tables_shared)
 	char byte;
 
 	ASSERT_EQ(0, pipe(go));
-	pid = fork();
+	pid = share_fork();
 	ASSERT_LE(0, pid);
 	if (!pid) {
 		close(go[1]);
@@ -242,7 +253,7 @@ TEST_SLOW(fork_gup, reading_leaves_tables_shared)
 TEST_SLOW(fork_gup, ptrace_pokes)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid = share_fork();
 
 	ASSERT_LE(0, pid);
 	if (!pid) {
@@ -307,7 +318,7 @@ static void pin(struct __test_metadata *_metadata, char *page, unsigned int flag
 		SKIP(return, "no gup_test");
 	ASSERT_EQ(0, pipe(pinned));
 	ASSERT_EQ(0, pipe(wrote));
-	pid = fork();
+	pid = share_fork();
 	ASSERT_LE(0, pid);
 	bad = !pid == in_child ? pin_side(fd, page, flags, pinned, wrote) :
 				 write_side(page, pinned, wrote);
@@ -395,6 +406,185 @@ TEST_SLOW(fork_gup, last_slot_is_pinned)
 
 	memset(last, 'a', PAGE);
 	pin_and_fork(_metadata, last, PIN_FLAG_FAST | PIN_FLAG_WRITE);
+}
+
+/* A ring with a page as its fixed buffer, which it pins for writing. */
+struct ring {
+	struct io_uring_params p;
+	struct io_uring_sqe *sqe;
+	char *queues;
+	int fd, file;
+};
+
+static int ring_start(struct ring *r, char *page)
+{
+	struct iovec buffer = { page, PAGE };
+
+	memset(r, 0, sizeof(*r));
+	r->file = memfd_create("fixed", 0);
+	r->fd = syscall(SYS_io_uring_setup, 1, &r->p);
+	if (r->fd < 0 || r->file < 0)
+		return -1;
+	/* Both queues are in the larger of what each alone would take. */
+	r->queues = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd,
+			 IORING_OFF_SQ_RING);
+	r->sqe = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQES);
+	if (r->queues == MAP_FAILED || (void *)r->sqe == MAP_FAILED)
+		return -1;
+	return syscall(SYS_io_uring_register, r->fd, IORING_REGISTER_BUFFERS, &buffer, 1);
+}
+
+/* Between the buffer and the file; 0 if all of the page went over. */
+static int ring_move(struct ring *r, int opcode, char *page)
+{
+	uint32_t *tail = (uint32_t *)(r->queues + r->p.sq_off.tail);
+	uint32_t *head = (uint32_t *)(r->queues + r->p.cq_off.head);
+	uint32_t mask = *(uint32_t *)(r->queues + r->p.cq_off.ring_mask);
+	struct io_uring_cqe *done = (void *)(r->queues + r->p.cq_off.cqes);
+	int moved;
+
+	*r->sqe = (struct io_uring_sqe) {
+		.opcode = opcode, .fd = r->file, .addr = (uintptr_t)page, .len = PAGE,
+	};
+	/* One entry: every index is 0. */
+	*(uint32_t *)(r->queues + r->p.sq_off.array) = 0;
+	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
+	if (syscall(SYS_io_uring_enter, r->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) != 1)
+		return -1;
+	moved = done[*head & mask].res;
+	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
+	return moved == (int)PAGE ? 0 : -1;
+}
+
+/* What the process writes goes out by the buffer, and what comes in by it is seen. */
+static int ring_is_own(struct ring *r, char *page)
+{
+	char bytes[PAGE];
+	int bad = 0;
+
+	memset(page, 'p', PAGE);
+	bad |= ring_move(r, IORING_OP_WRITE_FIXED, page) ? 1 : 0;
+	bad |= pread(r->file, bytes, PAGE, 0) != (ssize_t)PAGE || bytes[7] != 'p' ? 2 : 0;
+	memset(bytes, 'k', PAGE);
+	bad |= pwrite(r->file, bytes, PAGE, 0) != (ssize_t)PAGE ? 4 : 0;
+	bad |= ring_move(r, IORING_OP_READ_FIXED, page) ? 8 : 0;
+	bad |= page[PAGE - 1] != 'k' ? 16 : 0;
+	close(r->fd);
+	return bad;
+}
+
+static int ring_side(char *page, int pinned[2], int wrote[2])
+{
+	struct ring r;
+	int bad = ring_start(&r, page) ? 32 : 0;
+	char byte;
+
+	close(pinned[1]);
+	close(wrote[1]);
+	if (bad || read(wrote[0], &byte, 1))
+		return bad + 64;
+	return ring_is_own(&r, page);
+}
+
+static void fixed_buffer(struct __test_metadata *_metadata, char *page, bool in_child)
+{
+	int pinned[2], wrote[2], status, bad;
+	pid_t pid;
+
+	ASSERT_EQ(0, pipe(pinned));
+	ASSERT_EQ(0, pipe(wrote));
+	pid = share_fork();
+	ASSERT_LE(0, pid);
+	bad = !pid == in_child ? ring_side(page, pinned, wrote) :
+				 write_side(page, pinned, wrote);
+	if (!pid)
+		_exit(bad);
+	EXPECT_EQ(0, bad);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(in_child ? 'o' : 'k', page[5]);
+}
+
+static bool no_ring(void)
+{
+	struct io_uring_params p = {};
+	int fd = syscall(SYS_io_uring_setup, 1, &p);
+
+	return fd < 0 || close(fd);
+}
+
+TEST_SLOW(fork_gup, child_registers_a_buffer)
+{
+	if (no_ring())
+		SKIP(return, "no io_uring");
+	fixed_buffer(_metadata, self->page, true);
+}
+
+TEST_SLOW(fork_gup, parent_registers_a_buffer)
+{
+	if (no_ring())
+		SKIP(return, "no io_uring");
+	fixed_buffer(_metadata, self->page, false);
+}
+
+/* Its table is copied by the forks after that, and shared again when it is gone. */
+TEST_SLOW(fork_gup, buffer_is_from_before)
+{
+	long refused = fork_stat("refused_pinned");
+	int go[2], status;
+	struct ring r;
+	pid_t pid;
+	char byte;
+
+	if (no_ring())
+		SKIP(return, "no io_uring");
+	/* A first child, so that it is registered in a table that is shared. */
+	EXPECT_EQ(TABLES, tables_in_child(self->page));
+	ASSERT_EQ(0, ring_start(&r, self->page));
+	ASSERT_EQ(0, pipe(go));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		close(go[1]);
+		if (shared_tables(getpid()) != TABLES - 1 || read(go[0], &byte, 1))
+			_exit(1);
+		_exit(self->page[PAGE - 1] == 'a' ? 0 : 2);
+	}
+	EXPECT_EQ(1, fork_stat("refused_pinned") - refused);
+	EXPECT_EQ(0, ring_is_own(&r, self->page));
+	close(go[1]);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ('k', self->page[5]);
+}
+
+/* The child pinned in a copy of its own: the parent's adoption has nothing of that. */
+TEST_SLOW(fork_gup, child_pins_and_exits)
+{
+	struct pin_longterm_test args = { (uintptr_t)self->page, PAGE, PIN_FLAG_FAST };
+	int fd = open(GUP_TEST, O_RDWR), status;
+	uint64_t to;
+	char seen[PAGE];
+	long adopted;
+	pid_t pid;
+
+	if (fd < 0)
+		SKIP(return, "no gup_test");
+	pid = share_fork();
+	ASSERT_LE(0, pid);
+	if (!pid)
+		_exit(ioctl(fd, PIN_START, &args) ? 1 : 0);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	ASSERT_EQ(0, status);
+	adopted = fork_stat("tables_adopted");
+	memset(self->page, 'b', PAGE);
+	EXPECT_LT(adopted, fork_stat("tables_adopted"));
+	/* It is pinned still, by the driver alone. */
+	to = (uintptr_t)seen;
+	ASSERT_EQ(0, ioctl(fd, PIN_READ, &to));
+	EXPECT_EQ('a', seen[77]);
+	ASSERT_EQ(0, ioctl(fd, PIN_STOP));
+	close(fd);
 }
 
 TEST_HARNESS_MAIN

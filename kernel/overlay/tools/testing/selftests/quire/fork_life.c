@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 
 #include "harness.h"
+#include "compat.h"
 #include "fork_test.h"
 #include "pagemap.h"
 
@@ -45,6 +46,8 @@ static long serve(char command, void *arg)
 		/* Who is told of bad memory while it runs is killed otherwise. */
 		signal(SIGBUS, survive);
 		return madvise(area + TABLE + 5 * PAGE, PAGE, 100 /* MADV_HWPOISON */);
+	case 'o':
+		return madvise(area + TABLE + 5 * PAGE, PAGE, MADV_SOFT_OFFLINE);
 	}
 	return -1;
 }
@@ -228,6 +231,24 @@ TEST_SLOW(fork_life, bad_memory)
 	EXPECT_FALSE(is_bad(page - PAGE));
 	*(uint64_t *)(page - PAGE) = 1;
 	EXPECT_TRUE(is_bad(page));
+}
+
+/* A page that may go bad is moved in place, for both, and the table stays shared. */
+TEST_SLOW(fork_life, page_goes_offline)
+{
+	char *page = self->area + TABLE + 5 * PAGE;
+	uint64_t was = pagemap_entry(page);
+
+	if (ask(&self->child, 'o'))
+		SKIP(return, "no MADV_SOFT_OFFLINE");
+	EXPECT_NE(was, pagemap_entry(page));
+	EXPECT_LE(TABLES, shared_tables(getpid()));
+	EXPECT_LE(TABLES, ask(&self->child, 's'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
 /* Registering unshares; who has a notifier does not share from then on. */

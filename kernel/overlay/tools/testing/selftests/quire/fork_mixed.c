@@ -143,12 +143,6 @@ static bool shared_with_others(char *page)
 	return ok && entry >> 63 && !(entry & 1ull << 56);
 }
 
-/* The other helper has this one's pipe, too: it must be told. */
-static int finish(struct helper *h)
-{
-	return write(h->to, "q", 1) != 1 ? -1 : stop_helper(h);
-}
-
 FIXTURE(fork_mixed) {
 	struct helper child, other;
 };

@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <sys/stat.h>
+#include <time.h>
 
 #include "harness.h"
 #include "fork_test.h"
@@ -24,6 +25,9 @@ static unsigned int rounds = 6;
 /* This program's own file: of a file system that is not tmpfs. */
 static int file = -1;
 static unsigned long file_pages;
+
+/* Of all processes. */
+static unsigned long *steps_done;
 
 struct model {
 	char *area;
@@ -168,6 +172,7 @@ static int live(struct model *m, int depth)
 		}
 		bad = step(m);
 	}
+	__atomic_fetch_add(steps_done, i, __ATOMIC_RELAXED);
 	if (compare(m))
 		bad = bad ? bad : 20;
 	/* At half of the nodes the parent ends, or goes on, before its children. */
@@ -217,9 +222,14 @@ FIXTURE_TEARDOWN(fork_model)
 
 TEST_F_TIMEOUT(fork_model, random_trees, 3600)
 {
+	struct timespec begin, end;
 	struct model *m;
 	unsigned int i;
+	double seconds;
 
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	steps_done = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, (void *)steps_done);
 	m = mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, (void *)m);
 	for (i = 0; i < rounds; i++) {
@@ -241,6 +251,9 @@ TEST_F_TIMEOUT(fork_model, random_trees, 3600)
 		ASSERT_EQ(0, status) TH_LOG("seed %lu, round %u", seed, i);
 		ASSERT_TRUE(tables_consistent());
 	}
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	seconds = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
+	TH_LOG("%lu steps, %.0f a second", *steps_done, *steps_done / seconds);
 }
 
 int main(int argc, char **argv)

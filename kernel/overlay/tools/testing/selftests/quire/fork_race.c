@@ -24,6 +24,13 @@
 static unsigned int seconds = 20;
 static volatile bool stop;
 static char *area;
+/* Of the driver's, which pins for one process at a time; children use what they inherit. */
+static int gup_fd;
+
+/* What all processes count together. */
+static struct {
+	unsigned long pins, bad, grandchildren;
+} *all;
 
 struct writer {
 	pthread_t thread;
@@ -58,37 +65,65 @@ static void *writer(void *arg)
 }
 
 /*
- * Pins one of its pages after the other, and finds through the pin what it
- * writes by the page table, however often the process forks meanwhile.
+ * Pins a page for so many writes, and finds through the pin what is written by the
+ * page table. Returns -1 if another process's pages are pinned, or what is wrong.
  */
+static int pin_and_write(volatile uint64_t *word, uint64_t *random)
+{
+	uint64_t copy[PAGE / 8], to = (uintptr_t)copy;
+	struct pin_longterm_test pin = {
+		(uintptr_t)word, PAGE, *random >> 32 & (PIN_FLAG_WRITE | PIN_FLAG_FAST)
+	};
+	unsigned int n = *random >> 40 & 7;
+	int bad = 0;
+
+	if (ioctl(gup_fd, PIN_START, &pin))
+		return -1;
+	while (n--) {
+		*word = next(random);
+		if (*random & 1)
+			usleep(*random >> 16 & 4095);
+		bad += ioctl(gup_fd, PIN_READ, &to) || copy[0] != *word;
+	}
+	ioctl(gup_fd, PIN_STOP);
+	return bad;
+}
+
+/* Pins its pages, one after the other, however often the process forks meanwhile. */
 static void *pinner(void *arg)
 {
 	struct writer *w = arg;
-	uint64_t random = 4711, copy[PAGE / 8], to = (uintptr_t)copy;
-	int fd = open(GUP_TEST, O_RDWR);
+	uint64_t random = 4711;
 
-	while (!stop && fd >= 0) {
+	while (!stop && gup_fd >= 0) {
 		unsigned long i = next(&random) % (PAGES / THREADS) * THREADS + w->index;
-		volatile uint64_t *word = (uint64_t *)(area + i * PAGE);
-		struct pin_longterm_test pin = {
-			(uintptr_t)word, PAGE, random >> 32 & (PIN_FLAG_WRITE | PIN_FLAG_FAST)
-		};
-		unsigned int n;
+		int bad = pin_and_write((uint64_t *)(area + i * PAGE), &random);
 
-		if (ioctl(fd, PIN_START, &pin))
-			continue;
-		w->pins++;
-		for (n = random >> 40 & 7; n; n--) {
-			*word = next(&random);
-			if (random & 1)
-				usleep(random >> 16 & 4095);
-			w->bad += ioctl(fd, PIN_READ, &to) || copy[0] != *word;
+		if (bad >= 0) {
+			w->pins++;
+			w->bad += bad;
 		}
-		ioctl(fd, PIN_STOP);
+		/* The children's turn. */
+		usleep(random >> 48 & 1023);
 	}
-	if (fd >= 0)
-		close(fd);
 	return NULL;
+}
+
+/* The same in a child, while its parent writes, forks, or ends. */
+static int pin_in_child(uint64_t random)
+{
+	volatile uint64_t *word = (uint64_t *)(area + random % PAGES * PAGE);
+	int bad = -1;
+
+	for (int tries = 0; gup_fd >= 0 && bad < 0 && tries < 50; tries++) {
+		bad = pin_and_write(word, &random);
+		if (bad < 0)
+			usleep(200);
+	}
+	if (bad < 0)
+		return 0;
+	__atomic_add_fetch(&all->pins, 1, __ATOMIC_RELAXED);
+	return bad;
 }
 
 static uint64_t sum(void)
@@ -98,6 +133,22 @@ static uint64_t sum(void)
 	for (unsigned long i = 0; i < PAGES; i++)
 		total = total * 31 + *(uint64_t *)(area + i * PAGE);
 	return total;
+}
+
+/* It has a table with its parent, which is about to change it or to end. */
+static void fork_grandchild(uint64_t random, uint64_t before)
+{
+	pid_t pid;
+
+	__atomic_add_fetch(&all->grandchildren, 1, __ATOMIC_RELAXED);
+	pid = fork();
+	if (pid > 0)
+		return;
+	if (!pid && (sum() != before || pin_in_child(next(&random))))
+		__atomic_add_fetch(&all->bad, 1, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&all->grandchildren, 1, __ATOMIC_RELAXED);
+	if (!pid)
+		_exit(0);
 }
 
 /* What a child does with its memory; it returns 0 if nobody else changed it. */
@@ -119,8 +170,7 @@ static int child_life(uint64_t random)
 		madvise(area + TABLE / 2, TABLE, MADV_DONTNEED);
 		break;
 	case 3:
-		if (!fork())
-			_exit(sum() != before);
+		fork_grandchild(random, before);
 		break;
 	case 4:
 		mprotect(area + TABLE + PAGE, TABLE, PROT_READ);
@@ -133,6 +183,10 @@ static int child_life(uint64_t random)
 		open("/sys/kernel/debug/quire/mmu_notifier", O_RDONLY);
 		if (sum() != before)
 			return 6;
+		break;
+	case 7:
+		if (pin_in_child(random))
+			return 7;
 		break;
 	}
 	for (i = random % 7; i < PAGES; i += 7)
@@ -172,6 +226,9 @@ FIXTURE_SETUP(fork_race)
 		SKIP(return, "no memory cgroup, or no swap on zram");
 	area = map_tables(TABLES);
 	ASSERT_NE(NULL, area);
+	gup_fd = open(GUP_TEST, O_RDWR);
+	all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, (void *)all);
 	for (i = 0; i < THREADS; i++) {
 		self->writers[i].index = i;
 		ASSERT_EQ(0, pthread_create(&self->writers[i].thread, NULL,
@@ -219,9 +276,16 @@ TEST_F_TIMEOUT(fork_race, all_at_once, 7200)
 		pthread_join(self->writers[i].thread, NULL);
 		EXPECT_EQ(0, self->writers[i].bad);
 	}
-	if (!access(GUP_TEST, F_OK))
+	for (i = 0; i < 60000 && all->grandchildren; i++)
+		usleep(1000);
+	EXPECT_EQ(0, all->grandchildren);
+	EXPECT_EQ(0, all->bad);
+	if (gup_fd >= 0) {
 		EXPECT_LT(0, self->writers[THREADS - 1].pins);
-	TH_LOG("%lu children, %lu pins", children, self->writers[THREADS - 1].pins);
+		EXPECT_LT(0, all->pins);
+	}
+	TH_LOG("%lu children, %lu pins, %lu of children", children,
+	       self->writers[THREADS - 1].pins, all->pins);
 }
 
 int main(int argc, char **argv)

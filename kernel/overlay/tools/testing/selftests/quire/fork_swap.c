@@ -2,17 +2,21 @@
 /*
  * The reverse map on shared page tables: swap out, swap in, swapoff, compaction.
  * Swap is on zram; a memory cgroup's memory.reclaim makes reclaim certain.
+ *
+ *	fork_swap [lru_gen] [-t TEST]	with the multi-generational LRU
  */
 #define _GNU_SOURCE
-#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include "harness.h"
-#include "fork_test.h"
+#include "compat.h"
+#define TOP "/sys/fs/cgroup/quire_fork_swap"
+#include "cgroup.h"
 
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-#define GROUP "/sys/fs/cgroup/quire_fork_swap"
 
 static long serve(char command, void *arg)
 {
@@ -28,6 +32,11 @@ static long serve(char command, void *arg)
 		return wrong(area, PAGES, 3);
 	case 's':
 		return shared_tables(getpid());
+	case 'P':
+		/* All that it may: what several processes map is left alone. */
+		return madvise(area, LEN, MADV_PAGEOUT);
+	case 'k':
+		return smaps_of(getpid(), area, "Swap");
 	}
 	return -1;
 }
@@ -35,26 +44,8 @@ static long serve(char command, void *arg)
 static int join_group(void)
 {
 	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-	mkdir(GROUP, 0755);
-	return write_word(GROUP "/cgroup.procs", "0");
-}
-
-/*
- * Reclaim until most of the area is swapped out of this process. That may find
- * nothing until the group's statistics are brought up to date, which is every
- * other second.
- */
-static bool swap_out(char *area)
-{
-	int i;
-
-	for (i = 0; i < 2000; i++) {
-		if (smaps_of(getpid(), area, "Swap") >= (long)(LEN / 1024 * 3 / 4))
-			return true;
-		write_word(GROUP "/memory.reclaim", "16M");
-		usleep(10000);
-	}
-	return false;
+	mkdir(TOP, 0755);
+	return write_word(TOP "/cgroup.procs", "0");
 }
 
 FIXTURE(fork_swap) {
@@ -82,12 +73,12 @@ FIXTURE_TEARDOWN(fork_swap)
 	EXPECT_EQ(0, stop_helper(&self->child));
 	EXPECT_TRUE(tables_consistent());
 	write_word("/sys/fs/cgroup/cgroup.procs", "0");
-	rmdir(GROUP);
+	rmdir(TOP);
 }
 
 TEST_SLOW(fork_swap, out_and_in)
 {
-	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_TRUE(swap_out(self->area, LEN));
 	/* It went out of the tables in place, for both. */
 	EXPECT_LE(TABLES - 1, shared_tables(getpid()));
 	EXPECT_LE((long)(LEN / 2048), smaps_of(self->child.pid, self->area, "Swap"));
@@ -102,17 +93,22 @@ TEST_SLOW(fork_swap, out_and_in)
 
 TEST_SLOW(fork_swap, written_after_out)
 {
-	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_TRUE(swap_out(self->area, LEN));
 	fill(self->area, PAGES, 11);
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 11));
 	EXPECT_TRUE(tables_consistent());
 }
 
+/* Each gets a copy of each table, but for the last, and all of the swap's pages. */
 TEST_SLOW(fork_swap, swapoff_with_all)
 {
-	ASSERT_TRUE(swap_out(self->area));
+	long unshared = fork_stat("unshared_swapoff");
+
+	ASSERT_TRUE(swap_out(self->area, LEN));
+	ASSERT_LE(TABLES, shared_tables(getpid()));
 	ASSERT_EQ(0, swapoff(SWAP));
+	EXPECT_LE(unshared + TABLES - 1, fork_stat("unshared_swapoff"));
 	EXPECT_EQ(0, smaps_of(getpid(), self->area, "Swap"));
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(0, ask(&self->child, 'r'));
@@ -130,7 +126,7 @@ TEST_SLOW(fork_swap, swapoff_twice)
 
 	ASSERT_EQ(0, swapoff(SWAP));
 	ASSERT_EQ(0, make_swap());
-	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_TRUE(swap_out(self->area, LEN));
 	/* The parent gets its own copies; the child keeps the tables. */
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_TRUE(tables_consistent());
@@ -164,7 +160,7 @@ TEST_SLOW(fork_swap, many_children)
 		}
 	}
 	close(go[0]);
-	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_TRUE(swap_out(self->area, LEN));
 	EXPECT_LE(TABLES - 1, shared_tables(getpid()));
 	EXPECT_TRUE(tables_consistent());
 	close(go[1]);
@@ -179,7 +175,7 @@ TEST_SLOW(fork_swap, many_children)
 
 TEST_SLOW(fork_swap, swapoff_after_owner_left)
 {
-	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_TRUE(swap_out(self->area, LEN));
 	ASSERT_EQ(0, munmap(self->area, LEN));
 	EXPECT_TRUE(tables_consistent());
 	ASSERT_EQ(0, swapoff(SWAP));
@@ -189,7 +185,7 @@ TEST_SLOW(fork_swap, swapoff_after_owner_left)
 
 TEST_SLOW(fork_swap, leavers_swap_entries)
 {
-	ASSERT_TRUE(swap_out(self->area));
+	ASSERT_TRUE(swap_out(self->area, LEN));
 	EXPECT_EQ(0, stop_helper(&self->child));
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
@@ -213,4 +209,150 @@ TEST_SLOW(fork_swap, compaction)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-TEST_HARNESS_MAIN
+/* Forks two that share with each other what it has itself, and ends. */
+static pid_t owner(char *area, struct helper *heirs)
+{
+	int pipes[4][2];
+	pid_t pid;
+
+	for (int i = 0; i < 4; i++)
+		if (pipe(pipes[i]))
+			return -1;
+	pid = fork();
+	for (int i = 0; !pid && i < 2; i++) {
+		if (i == 0)
+			fill(area, PAGES, 7);
+		if (fork())
+			continue;
+		for (int j = 0; j < 4; j++)
+			close(pipes[j][~j & 1]);
+		serve_commands(pipes[2 * i][0], pipes[2 * i + 1][1], serve, area);
+	}
+	if (!pid)
+		_exit(0);
+	for (int i = 0; i < 2; i++) {
+		heirs[i].to = pipes[2 * i][1];
+		heirs[i].from = pipes[2 * i + 1][0];
+		close(pipes[2 * i][0]);
+		close(pipes[2 * i + 1][1]);
+	}
+	return pid;
+}
+
+/* Nobody is left who is charged for the entries that the heirs share. */
+TEST_SLOW(fork_swap, swapoff_after_owner_ended)
+{
+	long unshared = fork_stat("unshared_swapoff");
+	struct helper heirs[2];
+	char *area = map_tables(TABLES);
+	int status, i;
+	pid_t pid;
+
+	ASSERT_NE(NULL, area);
+	pid = owner(area, heirs);
+	ASSERT_LT(0, pid);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	ASSERT_EQ(0, status);
+	ASSERT_LE(TABLES, ask(&heirs[0], 's'));
+	/* Both have the area at the same place. */
+	for (i = 0; i < 2000 && ask(&heirs[1], 'k') < (long)(LEN / 1024 * 3 / 4); i++) {
+		write_word(TOP "/memory.reclaim", "16M");
+		usleep(10000);
+	}
+	EXPECT_LE((long)(LEN / 1024 * 3 / 4), ask(&heirs[0], 'k'));
+	ASSERT_LE(TABLES, ask(&heirs[0], 's'));
+	ASSERT_EQ(0, swapoff(SWAP));
+	EXPECT_LE(unshared + TABLES - 1, fork_stat("unshared_swapoff"));
+	EXPECT_TRUE(tables_consistent());
+	for (i = 0; i < 2; i++) {
+		EXPECT_EQ(0, ask(&heirs[i], 'k'));
+		EXPECT_EQ(0, ask(&heirs[i], 'r'));
+	}
+	EXPECT_EQ(0, ask(&heirs[0], 'W'));
+	EXPECT_EQ(0, ask(&heirs[1], 'r'));
+	/* They are others' children now: their end is that of the pipes, which both hold. */
+	for (i = 0; i < 2; i++)
+		EXPECT_EQ(1, write(heirs[i].to, "q", 1));
+	for (i = 0; i < 2; i++)
+		EXPECT_EQ(0, read(heirs[i].from, &status, 1));
+}
+
+/* Advice by the parent, about itself or about its child. */
+static long advise(pid_t pid, char *area, int advice)
+{
+	struct iovec range = { area, LEN };
+	int fd = syscall(SYS_pidfd_open, pid, 0);
+	long ret = syscall(440 /* process_madvise */, fd, &range, 1UL, advice, 0);
+
+	close(fd);
+	return ret;
+}
+
+/* What several share stays; what one has for itself goes to swap, and back. */
+TEST_SLOW(fork_swap, advised_to_go_out)
+{
+	long adopted;
+
+	EXPECT_EQ(0, serve('P', self->area));
+	EXPECT_EQ(0, ask(&self->child, 'P'));
+	EXPECT_EQ((long)LEN, advise(self->child.pid, self->area, MADV_PAGEOUT));
+	EXPECT_EQ((long)LEN, advise(self->child.pid, self->area, MADV_COLD));
+	EXPECT_EQ(0, serve('k', self->area));
+	EXPECT_LE(TABLES, shared_tables(getpid()));
+	/* Now the child is alone with the old tables and pages, and has not looked. */
+	fill(self->area, PAGES, 5);
+	adopted = fork_stat("tables_adopted");
+	EXPECT_EQ((long)LEN, advise(self->child.pid, self->area, MADV_COLD));
+	EXPECT_LE(adopted + TABLES, fork_stat("tables_adopted"));
+	EXPECT_EQ((long)LEN, advise(self->child.pid, self->area, MADV_PAGEOUT));
+	EXPECT_LE((long)(LEN / 1024 * 3 / 4), ask(&self->child, 'k'));
+	EXPECT_EQ(0, serve('k', self->area));
+	EXPECT_EQ(0, serve('P', self->area));
+	EXPECT_LE((long)(LEN / 1024 * 3 / 4), serve('k', self->area));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+}
+
+/* What was sent out before the fork is shared as it is there, and read by both. */
+TEST_SLOW(fork_swap, forked_after_it_went_out)
+{
+	fill(self->area, PAGES, 5);
+	EXPECT_EQ(0, serve('P', self->area));
+	ASSERT_LE((long)(LEN / 1024 * 3 / 4), serve('k', self->area));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, finish(&self->child));
+	ASSERT_EQ(0, start_helper(&self->child, serve, self->area));
+	ASSERT_LE(TABLES, ask(&self->child, 's'));
+	EXPECT_LE((long)(LEN / 1024 * 3 / 4), ask(&self->child, 'k'));
+	EXPECT_EQ((long)PAGES, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
+}
+
+#define LRU_GEN "/sys/kernel/mm/lru_gen/enabled"
+
+static char lru_gen_was[16];
+
+static void put_back(void)
+{
+	write_word(LRU_GEN, lru_gen_was);
+}
+
+int main(int argc, char **argv)
+{
+	bool gen = argc > 1 && !strcmp(argv[1], "lru_gen");
+	int fd;
+
+	if (!gen)
+		return test_harness_run(argc, argv);
+	fd = open(LRU_GEN, O_RDONLY);
+	if (fd < 0 || read(fd, lru_gen_was, sizeof(lru_gen_was) - 1) <= 0 ||
+	    write_word(LRU_GEN, "y"))
+		ksft_exit_fail_msg("no multi-generational LRU\n");
+	close(fd);
+	/* The harness does not return. */
+	atexit(put_back);
+	return test_harness_run(argc - 1, argv + 1);
+}

@@ -272,6 +272,18 @@ static inline unsigned long wrong(const char *area, unsigned long pages, uint64_
 	return bad;
 }
 
+/* What /proc/self/pagemap has for a page; all ones if there is nothing. */
+static inline uint64_t pagemap_entry(char *address)
+{
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+	uint64_t entry = 0;
+
+	if (fd < 0 || pread(fd, &entry, 8, (uintptr_t)address / PAGE * 8) != 8)
+		entry = ~0ull;
+	close(fd);
+	return entry;
+}
+
 /* The kernel's own walk over everything; false, with its words, if it objects. */
 static inline bool tables_consistent(void)
 {
@@ -307,11 +319,24 @@ static inline long ask(struct helper *h, char command)
 	return answer;
 }
 
+/* What a helper does until 'q'; does not return. */
+static inline void serve_commands(int to, int from, long (*act)(char command, void *arg), void *arg)
+{
+	char command;
+
+	while (read(to, &command, 1) == 1 && command != 'q') {
+		long answer = act(command, arg);
+
+		if (write(from, &answer, sizeof(answer)) != sizeof(answer))
+			_exit(2);
+	}
+	_exit(0);
+}
+
 /* Forks; the child serves act() until 'q' and exits with 0. */
 static inline int start_helper(struct helper *h, long (*act)(char command, void *arg), void *arg)
 {
 	int to[2], from[2];
-	char command;
 
 	if (pipe(to) || pipe(from))
 		return -1;
@@ -321,13 +346,7 @@ static inline int start_helper(struct helper *h, long (*act)(char command, void 
 	if (!h->pid) {
 		close(to[1]);
 		close(from[0]);
-		while (read(to[0], &command, 1) == 1 && command != 'q') {
-			long answer = act(command, arg);
-
-			if (write(from[1], &answer, sizeof(answer)) != sizeof(answer))
-				_exit(2);
-		}
-		_exit(0);
+		serve_commands(to[0], from[1], act, arg);
 	}
 	close(to[0]);
 	close(from[1]);
@@ -344,6 +363,12 @@ static inline int stop_helper(struct helper *h)
 	waitpid(h->pid, &status, 0);
 	close(h->from);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+/* For one whose pipe other helpers have, too: it must be told. */
+static inline int finish(struct helper *h)
+{
+	return write(h->to, "q", 1) != 1 ? -1 : stop_helper(h);
 }
 
 static inline bool fork_feature_on(void)

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Processes of several memory cgroups share page tables by fork: a limit that kills
+ * one of them, or all, leaves the data of who lives as it was and nothing charged
+ * behind the last; what is reaped early leaves its tables early.
+ */
+#define _GNU_SOURCE
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+
+#include "harness.h"
+#define TOP "/sys/fs/cgroup/quire_fork_cgroup"
+#include "cgroup.h"
+
+#define TABLES 4
+#define PAGES (TABLES * SLOTS)
+#define LEN (TABLES * TABLE)
+/* What the kernel keeps of a group that is empty: per CPU, and slowly freed. */
+#define REST (1L << 20)
+
+static int to_child[2], from_child[2];
+
+/* What a child sees, writes and leaves; 0 if it shared and all was right. */
+static long child_that_ends(char *area)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		if (shared_tables(getpid()) < TABLES || wrong(area, PAGES, 'f'))
+			_exit(1);
+		fill(area, PAGES / 2 + 5, 'x');
+		_exit(!!wrong(area, PAGES / 2 + 5, 'x'));
+	}
+	return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+static long serve(char command, void *area);
+
+static long start_child(char *area)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		/* Its parent's pipe too, whose end tells that the parent has ended. */
+		for (int fd = 3; fd < 64; fd++)
+			if (fd != to_child[0] && fd != from_child[1])
+				close(fd);
+		serve_commands(to_child[0], from_child[1], serve, area);
+	}
+	close(to_child[0]);
+	close(to_child[1]);
+	close(from_child[0]);
+	close(from_child[1]);
+	return pid;
+}
+
+/*
+ * a, b: join a group; f, F: fill; r, R: pages that are wrong; s: tables;
+ * k: fork the child; n: one that ends; e: eat
+ */
+static long serve(char command, void *area)
+{
+	switch (command) {
+	case 'a':
+		return write_word(TOP "/a/cgroup.procs", "0");
+	case 'b':
+		return write_word(TOP "/b/cgroup.procs", "0");
+	case 'f':
+	case 'F':
+		fill(area, PAGES, command);
+		return 0;
+	case 'r':
+		return wrong(area, PAGES, 'f');
+	case 'R':
+		return wrong(area, PAGES, 'F');
+	case 's':
+		return shared_tables(getpid());
+	case 'k':
+		return start_child(area);
+	case 'n':
+		return child_that_ends(area);
+	case 'e':
+		return eat();
+	}
+	return -1;
+}
+
+/* The test itself shares another area with both. */
+FIXTURE(fork_cgroup) {
+	struct helper parent, child;
+	char *area, *own;
+};
+
+/* The parent in a has filled the area, and its child in b shares that. */
+FIXTURE_SETUP(fork_cgroup)
+{
+	NEED_FORK_FEATURE();
+	signal(SIGPIPE, SIG_IGN);
+	ASSERT_EQ(0, prctl(PR_SET_CHILD_SUBREAPER, 1));
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(TOP, 0755);
+	write_word(TOP "/cgroup.subtree_control", "+memory");
+	mkdir(TOP "/a", 0755);
+	mkdir(TOP "/b", 0755);
+	if (access(TOP "/b/memory.max", W_OK))
+		SKIP(return, "no memory controller");
+	self->own = map_tables(TABLES);
+	self->area = map_tables(TABLES);
+	ASSERT_TRUE(self->own && self->area);
+	fill(self->own, PAGES, 'o');
+	ASSERT_EQ(0, pipe(to_child));
+	ASSERT_EQ(0, pipe(from_child));
+	ASSERT_EQ(0, start_helper(&self->parent, serve, self->area));
+	close(to_child[0]);
+	close(from_child[1]);
+	self->child.to = to_child[1];
+	self->child.from = from_child[0];
+	ASSERT_EQ(0, ask(&self->parent, 'a'));
+	ASSERT_EQ(0, ask(&self->parent, 'f'));
+	self->child.pid = ask(&self->parent, 'k');
+	ASSERT_LT(0, self->child.pid);
+	ASSERT_EQ(0, ask(&self->child, 'b'));
+	ASSERT_LE(2 * TABLES, ask(&self->child, 's'));
+	ASSERT_LE(2 * TABLES, ask(&self->parent, 's'));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.swap.max", "0"));
+	ASSERT_EQ(0, write_word(TOP "/b/memory.swap.max", "0"));
+}
+
+/* Both have ended, and what they were charged for is free. */
+static bool empty(const char *group)
+{
+	for (int i = 0; i < 20000; i++) {
+		if (!tables_of(group) && !number_of(group, "memory.stat", "anon") &&
+		    number_of(group, "memory.current", NULL) < REST)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+FIXTURE_TEARDOWN(fork_cgroup)
+{
+	EXPECT_TRUE(tables_consistent());
+	/* One that was killed does not hear it. */
+	(void)!write(self->child.to, "q", 1);
+	(void)!write(self->parent.to, "q", 1);
+	while (wait(NULL) > 0)
+		;
+	EXPECT_TRUE(empty("/a"));
+	EXPECT_TRUE(empty("/b"));
+	EXPECT_EQ(0, wrong(self->own, PAGES, 'o'));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_TRUE(remove_group("/a"));
+	EXPECT_TRUE(remove_group("/b"));
+	EXPECT_TRUE(remove_group(""));
+}
+
+/* For memory of its own, while its tables are shared. */
+TEST_SLOW(fork_cgroup, child_is_killed)
+{
+	long left = fork_stat("tables_left");
+
+	ASSERT_EQ(0, write_word(TOP "/b/memory.max", "16M"));
+	EXPECT_EQ(-1, ask(&self->child, 'e'));
+	EXPECT_TRUE(counts("/b", "oom_kill"));
+	EXPECT_TRUE(empty("/b"));
+	EXPECT_EQ(0, number_of("/a", "memory.events", "oom_kill"));
+	EXPECT_LE(left + 2 * TABLES, fork_stat("tables_left"));
+	EXPECT_EQ(0, ask(&self->parent, 'r'));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->parent, 'F'));
+	EXPECT_EQ(0, ask(&self->parent, 'R'));
+}
+
+/* For the copies of tables and pages that it makes by writing: some are shared still. */
+TEST_SLOW(fork_cgroup, child_is_killed_as_it_writes)
+{
+	long copied = fork_stat("tables_copied"), left = fork_stat("tables_left");
+
+	ASSERT_EQ(0, write_word(TOP "/b/memory.max", "5M"));
+	EXPECT_EQ(-1, ask(&self->child, 'F'));
+	EXPECT_TRUE(counts("/b", "oom_kill"));
+	EXPECT_TRUE(empty("/b"));
+	EXPECT_LT(copied, fork_stat("tables_copied"));
+	EXPECT_LT(left + TABLES, fork_stat("tables_left"));
+	EXPECT_EQ(0, ask(&self->parent, 'r'));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->parent, 'F'));
+	EXPECT_EQ(0, ask(&self->parent, 'R'));
+}
+
+/* Its group pays for the pages that the child has of it, as long as it has them. */
+TEST_SLOW(fork_cgroup, parent_is_killed)
+{
+	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "32M"));
+	EXPECT_EQ(-1, ask(&self->parent, 'e'));
+	EXPECT_TRUE(counts("/a", "oom_kill"));
+	EXPECT_EQ(self->parent.pid, waitpid(self->parent.pid, NULL, 0));
+	EXPECT_EQ(0, number_of("/b", "memory.events", "oom_kill"));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	tables_of("/a");
+	EXPECT_LE((long)LEN, number_of("/a", "memory.stat", "anon"));
+	EXPECT_EQ(0, ask(&self->child, 'F'));
+	EXPECT_EQ(0, ask(&self->child, 'R'));
+}
+
+/* All that share an area at once, by their group. */
+TEST_SLOW(fork_cgroup, group_is_killed)
+{
+	ASSERT_EQ(0, ask(&self->child, 'a'));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.oom.group", "1"));
+	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "32M"));
+	EXPECT_EQ(-1, ask(&self->child, 'e'));
+	EXPECT_TRUE(counts("/a", "oom_group_kill"));
+	EXPECT_EQ(-1, ask(&self->parent, 'r'));
+	EXPECT_TRUE(empty("/a"));
+	/* The one that is chosen counts twice. */
+	EXPECT_LE(2, number_of("/a", "memory.events", "oom_kill"));
+}
+
+/* Reaped while it still exists: it has left the tables, and the others have them. */
+TEST_SLOW(fork_cgroup, killed_child_is_reaped)
+{
+	long left = fork_stat("tables_left"), adopted = fork_stat("tables_adopted");
+	int pidfd, status;
+
+	ASSERT_EQ(0, ptrace(PTRACE_SEIZE, self->child.pid, 0, PTRACE_O_TRACEEXIT));
+	pidfd = syscall(SYS_pidfd_open, self->child.pid, 0);
+	ASSERT_LE(0, pidfd);
+	ASSERT_EQ(0, kill(self->child.pid, SIGKILL));
+	ASSERT_EQ(self->child.pid, waitpid(self->child.pid, &status, __WALL));
+	ASSERT_EQ(SIGTRAP | PTRACE_EVENT_EXIT << 8, status >> 8);
+	ASSERT_EQ(0, syscall(448 /* process_mrelease */, pidfd, 0));
+	EXPECT_LE(left + 2 * TABLES, fork_stat("tables_left"));
+	EXPECT_EQ(0, shared_tables(self->child.pid));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&self->parent, 'r'));
+	/* Nobody else uses them: they are adopted and not copied. */
+	EXPECT_EQ(0, ask(&self->parent, 'F'));
+	EXPECT_EQ(0, ask(&self->parent, 'R'));
+	EXPECT_LE(adopted + TABLES, fork_stat("tables_adopted"));
+	EXPECT_EQ(0, ptrace(PTRACE_CONT, self->child.pid, 0, 0));
+	close(pidfd);
+}
+
+/* A child that shared, copied a part and ended leaves the charge as it was. */
+TEST_SLOW(fork_cgroup, charge_is_as_before)
+{
+	long anon, tables;
+	int i;
+
+	ASSERT_EQ(1, write(self->child.to, "q", 1));
+	ASSERT_TRUE(empty("/b"));
+	/* The first has the parent touch all that it needs for it. */
+	ASSERT_EQ(0, ask(&self->parent, 'n'));
+	/* Few pages reach memory.stat only when all statistics are flushed, each other second. */
+	sleep(5);
+	tables = tables_of("/a");
+	anon = number_of("/a", "memory.stat", "anon");
+	EXPECT_LE((long)LEN, anon);
+	EXPECT_EQ(0, ask(&self->parent, 'n'));
+	for (i = 0; i < 2000 && (tables_of("/a") != tables ||
+				 number_of("/a", "memory.stat", "anon") != anon); i++)
+		usleep(10000);
+	EXPECT_EQ(tables, tables_of("/a"));
+	EXPECT_EQ(anon, number_of("/a", "memory.stat", "anon"));
+	EXPECT_EQ(0, ask(&self->parent, 'r'));
+}
+
+TEST_HARNESS_MAIN
