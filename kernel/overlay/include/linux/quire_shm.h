@@ -41,6 +41,12 @@ atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap);
 void __quire_shm_walk_end(atomic_t *walking);
 bool __quire_shm_place(unsigned long len, unsigned long flags);
 
+/* May it be read alone, for good? It has no anonymous page, and needs no anon_vma. */
+static inline bool quire_shm_reader(struct vm_area_struct *vma)
+{
+	return (vma->vm_flags & (VM_MAYSHARE | VM_SHARED | VM_MAYWRITE)) == VM_MAYSHARE;
+}
+
 /* A page fault, before it looks for the page table entry. */
 static inline void quire_shm_join(struct vm_fault *vmf)
 {
@@ -213,6 +219,8 @@ static inline bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd,
 {
 	return false;
 }
+
+#define quire_shm_reader(vma)	false
 
 #define quire_shm_walk_begin(i_mmap)	NULL
 

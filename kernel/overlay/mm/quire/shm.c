@@ -209,7 +209,8 @@ unsigned long quire_shm_tables(void)
 
 /*
  * MAP_SHARED of a file that was opened for reading has VM_MAYSHARE alone. It cannot be
- * made writable, so no page of it is ever copied, and its key is one of its own.
+ * made writable, so no page of it is ever copied, and its key is that of other readers:
+ * those who mapped a file that is sealed against writing have VM_SHARED, and may no more.
  */
 static bool vma_shareable(struct vm_area_struct *vma)
 {

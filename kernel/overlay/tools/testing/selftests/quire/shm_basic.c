@@ -370,6 +370,37 @@ TEST_SLOW(who, placed)
 	write_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "never");
 }
 
+/* Without that, where addresses do not agree, neither do tables. */
+TEST_SLOW(who, not_placed)
+{
+	long joined = shm_number("stats/tables_joined");
+	char *odd, *area;
+
+	write_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "never");
+	ASSERT_EQ(0, write_word(SHM_FOLDER "place", "0"));
+	odd = mmap(NULL, TABLE + 3 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	area = map_file(self->s.fd, TABLES, PROT_READ | PROT_WRITE);
+	ASSERT_NE(0, (unsigned long)area % TABLE);
+	EXPECT_EQ(0, wrong(area, PAGES, 7));
+	/* Whole ones are one less, and nobody else's. */
+	EXPECT_EQ(2 * TABLES - 1, file_tables(getpid()));
+	EXPECT_EQ(self->tables + 2 * TABLES - 1, shm_number("tables"));
+	EXPECT_EQ(joined, shm_number("stats/tables_joined"));
+	fill(area, PAGES, 8);
+	EXPECT_EQ(0, wrong(self->s.area, PAGES, 8));
+	EXPECT_TRUE(tables_consistent());
+	/* Who asks for an address that agrees has what is there. */
+	munmap(area, LEN);
+	area = (char *)(((unsigned long)odd + TABLE - 1) & ~(TABLE - 1)) - 16 * TABLE;
+	area = mmap(area, LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+		    self->s.fd, 0);
+	ASSERT_NE(MAP_FAILED, (void *)area);
+	EXPECT_EQ(0, wrong(area, PAGES, 8));
+	EXPECT_EQ(joined + TABLES, shm_number("stats/tables_joined"));
+	munmap(area, LEN);
+	munmap(odd, TABLE + 3 * PAGE);
+}
+
 TEST_SLOW(who, drain)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->s));

@@ -2,7 +2,9 @@
 /* System calls, reclaim and migration on memory whose page tables are shared. */
 #define _GNU_SOURCE
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -33,8 +35,8 @@ static long nonzero(const char *area, unsigned long first, unsigned long count)
 }
 
 /*
- * r, W, s as in shm_basic; b: signal of a read in table 2; z: pages 100..199 that are
- * not 0; l: loop
+ * r, W, s as in shm_basic; R: pages that are not rewritten; b: signal of a read in
+ * table 2; z: pages 100..199 that are not 0; l: loop
  */
 static long serve(char command, void *arg)
 {
@@ -44,6 +46,8 @@ static long serve(char command, void *arg)
 	switch (command) {
 	case 'r':
 		return wrong(side->area, PAGES, 7);
+	case 'R':
+		return wrong(side->area, PAGES, 9);
 	case 'W':
 		fill(side->area, PAGES, 9);
 		return 0;
@@ -196,27 +200,190 @@ TEST_SLOW(calls, mlock)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-TEST_SLOW(calls, userfaultfd)
+/* All that is mapped, or all that will be: neither is shared while it is locked. */
+TEST_SLOW(calls, mlockall)
 {
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register reg = {
-		.range = { .start = (unsigned long)self->area, .len = LEN },
-		.mode = UFFDIO_REGISTER_MODE_MISSING,
-	};
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	char *other;
 
-	if (fd < 0)
+	ASSERT_EQ(0, mlockall(MCL_CURRENT));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, mlockall(MCL_FUTURE));
+	other = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, other);
+	EXPECT_EQ(0, wrong(other, PAGES, 7));
+	EXPECT_EQ(0, file_tables(getpid()));
+	ASSERT_EQ(0, munlockall());
+	munmap(other, LEN);
+	/* It keeps the tables that it has made meanwhile for as long as it is mapped. */
+	EXPECT_EQ(0, file_tables(getpid()));
+	munmap(self->area, LEN);
+	self->area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(self->tables + TABLES, shm_number("tables"));
+}
+
+struct watcher {
+	int fd;
+	char *page;
+	struct uffdio_range range;
+	pthread_t thread;
+};
+
+static int watch(struct watcher *w, char *area, size_t len, uint64_t mode)
+{
+	struct uffdio_api api = {
+		.api = UFFD_API,
+		.features = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+	};
+	struct uffdio_register reg = {
+		.range = { .start = (unsigned long)area, .len = len },
+		.mode = mode,
+	};
+
+	w->range = reg.range;
+	w->fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	return w->fd < 0 ? -1 : ioctl(w->fd, UFFDIO_API, &api) ?:
+	       ioctl(w->fd, UFFDIO_REGISTER, &reg);
+}
+
+static int unwatch(struct watcher *w)
+{
+	int ret = ioctl(w->fd, UFFDIO_UNREGISTER, &w->range);
+
+	return close(w->fd) ?: ret;
+}
+
+static void *write_page(void *arg)
+{
+	struct watcher *w = arg;
+
+	*(volatile uint64_t *)w->page = 1;
+	return NULL;
+}
+
+/* Has a thread write to a page; the flags of the fault that is reported, and w->page there. */
+static int64_t fault_of_write(struct watcher *w, char *page)
+{
+	struct uffd_msg msg;
+
+	w->page = page;
+	if (pthread_create(&w->thread, NULL, write_page, w) ||
+	    read(w->fd, &msg, sizeof(msg)) != sizeof(msg) || msg.event != UFFD_EVENT_PAGEFAULT ||
+	    (msg.arg.pagefault.address & ~(PAGE - 1)) != (unsigned long)page)
+		return -1;
+	return msg.arg.pagefault.flags;
+}
+
+FIXTURE(uffd) {
+	struct side side;
+	struct helper child;
+	struct watcher watcher;
+	long tables;
+	char *area;
+};
+
+FIXTURE_VARIANT(uffd) {
+	uint64_t mode;
+};
+FIXTURE_VARIANT_ADD(uffd, missing) { .mode = UFFDIO_REGISTER_MODE_MISSING };
+FIXTURE_VARIANT_ADD(uffd, minor) { .mode = UFFDIO_REGISTER_MODE_MINOR };
+FIXTURE_VARIANT_ADD(uffd, wp) { .mode = UFFDIO_REGISTER_MODE_WP };
+
+FIXTURE_SETUP(uffd)
+{
+	NEED_SHM_FEATURE();
+	self->tables = shm_number("tables");
+	self->side.fd = memfd_create("quire", 0);
+	ASSERT_EQ(0, ftruncate(self->side.fd, LEN));
+	self->area = self->side.area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, self->area);
+	fill(self->area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&self->child, serve, &self->side));
+	ASSERT_EQ(0, ask(&self->child, 'r'));
+	ASSERT_EQ(TABLES, file_tables(getpid()));
+	ASSERT_EQ(TABLES, ask(&self->child, 's'));
+}
+
+FIXTURE_TEARDOWN(uffd)
+{
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, stop_helper(&self->child));
+	munmap(self->area, LEN);
+	close(self->side.fd);
+	EXPECT_EQ(self->tables, shm_number("tables"));
+}
+
+/* Registered memory leaves and stays away; the same process may share it by another mapping. */
+TEST_SLOW(uffd, registered_while_shared)
+{
+	char *other;
+
+	if (watch(&self->watcher, self->area, LEN, variant->mode))
 		SKIP(return, "no userfaultfd");
-	ASSERT_EQ(0, ioctl(fd, UFFDIO_API, &api));
-	ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &reg));
 	EXPECT_EQ(0, file_tables(getpid()));
-	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	other = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
+	EXPECT_EQ(0, wrong(other, PAGES, 7));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	munmap(other, LEN);
+	/* Every page is there, which in the one mode is what is to be told. */
+	if (variant->mode != UFFDIO_REGISTER_MODE_MINOR)
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, file_tables(getpid()));
-	ASSERT_EQ(0, ioctl(fd, UFFDIO_UNREGISTER, &reg.range));
-	close(fd);
-	ASSERT_EQ(0, madvise(self->area, LEN, MADV_DONTNEED));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, unwatch(&self->watcher));
+	/* Tables that were made meanwhile stay until it is unmapped. */
+	munmap(self->area, LEN);
+	self->area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+/* Registered before its first fault it shares nothing, and events are this process's alone. */
+TEST_SLOW(uffd, registered_before)
+{
+	struct uffdio_continue go = { .range.len = PAGE };
+	struct uffdio_writeprotect wp = { .range.len = PAGE };
+	char *page;
+
+	ASSERT_EQ(0, munmap(self->area, LEN));
+	self->area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
+	if (watch(&self->watcher, self->area, LEN, variant->mode))
+		SKIP(return, "no userfaultfd");
+	page = self->area + TABLE + 7 * PAGE;
+	go.range.start = wp.range.start = (unsigned long)page;
+	if (variant->mode == UFFDIO_REGISTER_MODE_WP) {
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+		wp.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+		ASSERT_EQ(0, ioctl(self->watcher.fd, UFFDIO_WRITEPROTECT, &wp));
+		/* The other writes to its page, and this one still waits. */
+		EXPECT_EQ(0, ask(&self->child, 'W'));
+		EXPECT_LT(0, fault_of_write(&self->watcher, page) & UFFD_PAGEFAULT_FLAG_WP);
+		EXPECT_EQ(word_for(SLOTS + 7, 9), *(volatile uint64_t *)page);
+		wp.mode = 0;
+		ASSERT_EQ(0, ioctl(self->watcher.fd, UFFDIO_WRITEPROTECT, &wp));
+	} else if (variant->mode == UFFDIO_REGISTER_MODE_MINOR) {
+		EXPECT_LT(0, fault_of_write(&self->watcher, page) & UFFD_PAGEFAULT_FLAG_MINOR);
+		EXPECT_EQ(0, ask(&self->child, 'W'));
+		ASSERT_EQ(0, ioctl(self->watcher.fd, UFFDIO_CONTINUE, &go));
+	} else {
+		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+		EXPECT_EQ(0, ask(&self->child, 'W'));
+		write_page(&(struct watcher){ .page = page });
+	}
+	if (self->watcher.page)
+		ASSERT_EQ(0, pthread_join(self->watcher.thread, NULL));
+	EXPECT_EQ(1, *(volatile uint64_t *)page);
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_EQ(1, ask(&self->child, 'R'));
+	ASSERT_EQ(0, unwatch(&self->watcher));
 }
 
 TEST_SLOW(calls, soft_dirty)
@@ -416,6 +583,42 @@ TEST_SLOW(calls, swap)
 	EXPECT_EQ(0, stop_helper(&child));
 	munmap(side.area, LEN);
 	close(side.fd);
+	write_word("/sys/fs/cgroup/cgroup.procs", "0");
+	rmdir(GROUP);
+	write_word("/sys/block/zram0/reset", "1");
+}
+
+/* Locked for good or not, a segment is shared; reclaim leaves it alone or takes it, for all. */
+TEST_SLOW(calls, shm_lock)
+{
+	int id = shmget(IPC_PRIVATE, LEN, IPC_CREAT | 0600);
+	struct side side = { .area = shmat(id, NULL, 0) };
+	struct helper child;
+
+	ASSERT_NE((char *)-1, side.area);
+	ASSERT_EQ(0, make_swap());
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(GROUP, 0755);
+	ASSERT_EQ(0, write_word(GROUP "/cgroup.procs", "0"));
+	fill(side.area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&child, serve, &side));
+	EXPECT_EQ(0, ask(&child, 'r'));
+	ASSERT_EQ(0, shmctl(id, SHM_LOCK, NULL));
+	for (int i = 0; i < 5; i++)
+		write_word(GROUP "/memory.reclaim", "8M");
+	EXPECT_EQ((long)PAGES, resident(side.area, PAGES));
+	EXPECT_EQ(2 * TABLES, file_tables(getpid()));
+	EXPECT_EQ(0, ask(&child, 'W'));
+	EXPECT_EQ(0, wrong(side.area, PAGES, 9));
+	ASSERT_EQ(0, shmctl(id, SHM_UNLOCK, NULL));
+	EXPECT_TRUE(push_out(GROUP "/memory.reclaim", side.area, PAGES, PAGES / 4));
+	EXPECT_EQ(0, wrong(side.area, PAGES, 9));
+	EXPECT_EQ(0, ask(&child, 'R'));
+	EXPECT_EQ(TABLES, ask(&child, 's'));
+	EXPECT_EQ(0, stop_helper(&child));
+	EXPECT_EQ(0, shmdt(side.area));
+	shmctl(id, IPC_RMID, NULL);
+	EXPECT_EQ(0, swapoff(SWAP));
 	write_word("/sys/fs/cgroup/cgroup.procs", "0");
 	rmdir(GROUP);
 	write_word("/sys/block/zram0/reset", "1");

@@ -5,45 +5,17 @@
  * right, the tables are charged once, and the OOM killer sees who maps a lot.
  */
 #define _GNU_SOURCE
-#include <sys/stat.h>
-
 #include "harness.h"
 #include "shm_test.h"
+
+#define TOP "/sys/fs/cgroup/quire_shm_cgroup"
+#include "cgroup.h"
 
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-#define TOP "/sys/fs/cgroup/quire_shm_cgroup"
 /* What a process may need beside them, of all levels, for what it does here. */
 #define OWN_TABLES 3
-
-/* A number after "name " in a group's file, or all that the file holds; -1 if there is none. */
-static long number_of(const char *group, const char *file, const char *name)
-{
-	char path[128], word[64] = "";
-	long value, found = -1;
-	FILE *f;
-
-	snprintf(path, sizeof(path), TOP "%s/%s", group, file);
-	f = fopen(path, "r");
-	if (!f)
-		return -1;
-	if (!name && fscanf(f, "%ld", &value) == 1)
-		found = value;
-	while (name && fscanf(f, "%63s %ld", word, &value) == 2)
-		if (!strcmp(word, name))
-			found = value;
-	fclose(f);
-	return found;
-}
-
-/* Page tables that a group and those in it are charged for. */
-static long tables_of(const char *group)
-{
-	/* This read sums up what the CPUs have counted; memory.stat alone may be old. */
-	number_of(group, "cpu.stat", "usage_usec");
-	return number_of(group, "memory.stat", "pagetables") / (long)PAGE;
-}
 
 /* Are all tables those of b and others; what is free no longer counts in the end. */
 static bool sum_is(const char *a, long others)
@@ -63,23 +35,6 @@ static bool falls_to(const char *group, long tables)
 	return tables_of(group) == tables;
 }
 
-static bool counts(const char *group, const char *event)
-{
-	for (int i = 0; i < 20000 && number_of(group, "memory.events", event) < 1; i++)
-		usleep(10000);
-	return number_of(group, "memory.events", event) >= 1;
-}
-
-static bool remove_group(const char *group)
-{
-	char path[128];
-
-	snprintf(path, sizeof(path), TOP "%s", group);
-	for (int i = 0; i < 20000 && rmdir(path) && errno == EBUSY; i++)
-		usleep(10000);
-	return access(path, F_OK);
-}
-
 /* Pages that fill() has come to before it was killed; -1 if there is anything else. */
 static long filled(const char *area, uint64_t seed)
 {
@@ -94,17 +49,6 @@ static long filled(const char *area, uint64_t seed)
 			return -1;
 	}
 	return n;
-}
-
-/* More private memory than any group here may have. */
-static long eat(void)
-{
-	size_t len = 256UL << 20;
-	char *area = mmap(NULL, len, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	memset(area, 1, len);
-	return 0;
 }
 
 /*
@@ -172,24 +116,11 @@ FIXTURE_SETUP(groups)
 	ASSERT_EQ(0, ask(&self->b, 'b'));
 }
 
-/* Ends a helper that others may hold the pipe of; returns its status. */
-static int end(struct helper *h)
-{
-	int status;
-
-	if (!h->pid)
-		return 0;
-	(void)!write(h->to, "q", 1);
-	status = stop_helper(h);
-	h->pid = 0;
-	return status;
-}
-
 FIXTURE_TEARDOWN(groups)
 {
 	EXPECT_TRUE(tables_consistent());
-	EXPECT_EQ(0, end(&self->a));
-	EXPECT_EQ(0, end(&self->b));
+	EXPECT_EQ(0, end_helper(&self->a));
+	EXPECT_EQ(0, end_helper(&self->b));
 	munmap(self->area, LEN);
 	close(self->fd);
 	EXPECT_TRUE(tables_consistent());
@@ -233,7 +164,7 @@ TEST_SLOW(groups, oom_kill_of_one)
 	ASSERT_EQ(0, write_word(TOP "/a/memory.swap.max", "0"));
 	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "16M"));
 	EXPECT_EQ(-1, ask(&self->a, 'e'));
-	EXPECT_EQ(256 + SIGKILL, end(&self->a));
+	EXPECT_EQ(256 + SIGKILL, end_helper(&self->a));
 	EXPECT_TRUE(counts("/a", "oom_kill"));
 	EXPECT_EQ(0, number_of("/b", "memory.events", "oom_kill"));
 	EXPECT_TRUE(tables_consistent());
@@ -252,7 +183,7 @@ TEST_SLOW(groups, oom_kill_in_a_table)
 	ASSERT_EQ(0, write_word(TOP "/a/memory.swap.max", "0"));
 	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "5M"));
 	EXPECT_EQ(-1, ask(&self->a, 'f'));
-	EXPECT_EQ(256 + SIGKILL, end(&self->a));
+	EXPECT_EQ(256 + SIGKILL, end_helper(&self->a));
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(TABLES, ask(&self->b, 's'));
 	n = ask(&self->b, 'p');
@@ -296,12 +227,12 @@ TEST_SLOW(groups, tables_are_charged_once)
 	EXPECT_LE(pmds + TABLES * 4, proc_sum(self->b.pid, "status", "VmPTE"));
 	EXPECT_GE(OWN_TABLES, tables_of("/b"));
 	EXPECT_TRUE(sum_is("/a", 0));
-	EXPECT_EQ(0, end(&self->a));
+	EXPECT_EQ(0, end_helper(&self->a));
 	EXPECT_TRUE(falls_to("/a", TABLES));
 	EXPECT_EQ(0, ask(&self->b, 'r'));
 	ASSERT_TRUE(remove_group("/a"));
 	EXPECT_TRUE(sum_is(NULL, TABLES));
-	EXPECT_EQ(0, end(&self->b));
+	EXPECT_EQ(0, end_helper(&self->b));
 	EXPECT_TRUE(falls_to("", 0));
 }
 

@@ -12,6 +12,7 @@
 #include <limits.h>
 
 #include "harness.h"
+#include "compat.h"
 #include "shm_test.h"
 
 #define TABLES 3
@@ -82,6 +83,10 @@ static long obey(const struct order *o)
 		return mlock(at, len) || munlock(at, len);
 	case 'm':
 		return remap();
+	case 'c':
+		/* May fail for what another does, or for want of a huge page. */
+		madvise(at, len, MADV_COLLAPSE);
+		return 0;
 	}
 	return -1;
 }
@@ -100,10 +105,13 @@ static long race_read(const struct order *o)
 
 static void draw(struct order *o)
 {
-	static const char kinds[] = "wwwwrrrrrddppnnlm";
+	static const char kinds[] = "wwwwrrrrrddppnnlmc";
 
 	o->what = kinds[next() % (sizeof(kinds) - 1)];
-	if (next() & 1) {
+	/* Seldom: what is huge has no table to share until it is split. */
+	if (o->what == 'c' && next() % 4)
+		o->what = 'r';
+	if (next() & 1 || o->what == 'c') {
 		o->first = next() % TABLES * SLOTS;
 		o->count = SLOTS;
 	} else {
@@ -258,12 +266,14 @@ static int race_round(void)
 TEST(random_use)
 {
 	static uint64_t model[PAGES];
-	long tables;
+	long tables, joined, collapsed;
 
 	if (shm_number("enabled") != 1)
 		SKIP(return, "the shm feature is off");
 	ASSERT_EQ(0, write_word(SHM_FOLDER "min_tables", "1"));
 	tables = shm_number("tables");
+	joined = shm_number("stats/tables_joined");
+	collapsed = vm_event("thp_collapse_alloc");
 	fd = memfd_create("quire", 0);
 	ASSERT_LE(0, fd);
 	for (unsigned int i = 0; i < rounds; i++, seed++) {
@@ -274,6 +284,8 @@ TEST(random_use)
 	close(fd);
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(tables, shm_number("tables"));
+	EXPECT_LT(joined, shm_number("stats/tables_joined"));
+	printf("# %ld huge pages were made\n", vm_event("thp_collapse_alloc") - collapsed);
 }
 
 int main(int argc, char **argv)

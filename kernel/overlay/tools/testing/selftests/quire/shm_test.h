@@ -39,6 +39,31 @@ static inline long faults(void)
 	return usage.ru_minflt;
 }
 
+static inline long major_faults(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_majflt;
+}
+
+/* What all page tables take, in kB; each CPU's part of the count is added up first. */
+static inline long page_tables_kb(void)
+{
+	char line[128];
+	long value = -1;
+	FILE *f;
+
+	write_word("/proc/sys/vm/stat_refresh", "1");
+	f = fopen("/proc/meminfo", "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "PageTables:", 11))
+			value = strtol(line + 11, NULL, 10);
+	if (f)
+		fclose(f);
+	return value;
+}
+
 /* Shared memory, wherever the kernel puts it. */
 static inline char *map_file(int fd, unsigned long tables, int prot)
 {
@@ -74,6 +99,19 @@ static inline bool push_out(const char *reclaim, char *area, unsigned long pages
 		usleep(1000);
 	}
 	return resident(area, pages) <= left;
+}
+
+/* Ends a helper that others may hold the pipe of; returns its status. */
+static inline int end_helper(struct helper *h)
+{
+	int status;
+
+	if (!h->pid)
+		return 0;
+	(void)!write(h->to, "q", 1);
+	status = stop_helper(h);
+	h->pid = 0;
+	return status;
 }
 
 static sigjmp_buf fault_jump;
