@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -79,15 +80,20 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
             subprocess.run(command, cwd=paths.BASE, check=True, stdin=subprocess.DEVNULL)
 
 
-def run_guest(command: list[str], kernel: str, append: str, **options: int) -> str:
-    """Run a script of sets in a fresh guest and return its output; a splat is a failure of the test that calls this.
+def run_guest(command: list[str], kernel: str, append: str, memory: str = "3G", limit: float = 1500,
+              **options: int) -> str:
+    """Run a script of sets in a fresh guest and return its output.
 
-    The script's limits are multiples of its SLOWDOWN, as the guest's is. `options` are more of guest.boot.run's.
+    A splat, or a complaint of the features' checkers at the end, is a failure of the test that calls this.
+
+    The script's limits are multiples of its SLOWDOWN, as the guest's is, of `limit` seconds. `options` are more of
+    guest.boot.run's.
     """
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
-    result = boot.run(["env", f"SLOWDOWN={slowdown}", *command], kernel=kernel, append=append, memory="3G",
-                      timeout=1500 * slowdown, **options)
-    assert not result.splats, "\n".join(map(str, result.splats))
+    script = group.with_walks(shlex.join(["env", f"SLOWDOWN={slowdown}", *command]))
+    result = boot.run(script, kernel=kernel, append=append, memory=memory, timeout=limit * slowdown, **options)
+    complaint = "\n".join(map(str, result.splats)) or group.walks(result.output)
+    assert not complaint, complaint
     return result.output
 
 

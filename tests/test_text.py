@@ -11,6 +11,9 @@ import pytest
 import ktap
 from guest import boot, paths
 
+# Left to the soak on the debug kernel.
+SLOW = ("text_writers", "text_kinds", "text_memory")
+
 
 @pytest.mark.debug
 def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
@@ -23,16 +26,34 @@ def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
 
 
 @pytest.mark.debug
-def test_place_filesystems_and_files(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """Programs and mappings with a whole block of text are congruent with it; all others stay where they were.
 
     erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once. Then
-    upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory.
+    upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory; writers at all times; probes;
+    scripts, swap files, tmpfs and 9p; fragments, full control groups and reclaim. The movable zone, of which a block
+    goes offline, is the plain kernel's.
     """
-    reports = selftests("text_place", "text_fs", "text_files", append="quire=text", timeout=900)
+    slow, areas = ((), "") if kernel == "debug" else (SLOW, " movablecore=1G")
+    complete = ("text_probes", *slow)
+    reports = selftests("text_place", "text_fs", "text_files", *complete, append=f"quire=text{areas}", timeout=900)
     assert "place.program" in reports["text_place"].passed
     assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)
     assert "files.upgrade_by_rename" in reports["text_files"].passed
+    assert not any(reports[program].skipped for program in complete)
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+@pytest.mark.debug_only
+def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """Those that are slow on the debug kernel pass there, too, but for what is the plain kernel's.
+
+    That has a movable zone, of which a block goes offline, and real fragments: this one has failing allocations.
+    """
+    reports = selftests(*SLOW, append="quire=text", timeout=1800)
+    assert {name.split()[0] for program in SLOW for name in reports[program].skipped} == {
+        "memory.offline", "memory.nothing_but_fragments"}
 
 
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:

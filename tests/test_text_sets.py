@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel's own selftests of huge pages and of exec, compared as sets with the pristine kernel's.
+"""The kernel's own selftests of huge pages, of exec and of uprobes, compared as sets with the pristine kernel's.
 
 khugepaged's wait for its scans by the clock, which an emulated guest loses now and then: so this is for the soak, and
 a difference counts when it shows a second time.
@@ -19,7 +19,8 @@ MM_TESTS = ["khugepaged"]
 EXEC_TESTS = ["execveat", "non-regular", "recursion-depth", "null-argv",
               *(f"load_address.{kind}{align}" for kind in ("", "static.")
                 for align in ("0x1000", "0x200000", "0x1000000"))]
-TESTS = MM_TESTS + EXEC_TESTS
+FTRACE_TESTS = ["dynevent/add_remove_uprobe.tc", "kprobe/uprobe_syntax_errors.tc"]
+TESTS = MM_TESTS + EXEC_TESTS + FTRACE_TESTS
 PROGRAMS = paths.BUILD / "text_selftests"
 
 
@@ -62,6 +63,7 @@ def test_set(programs: Path, kernel: str) -> None:
     assert programs.exists()
     vanilla = run_set(TESTS, "vanilla", "")
     assert sum(outcome == "pass" for outcome in vanilla.values()) > 40, f"hardly anything ran on vanilla: {vanilla}"
+    assert all(vanilla.get(f"{test}: status") == "pass" for test in FTRACE_TESTS), vanilla
     for features in ("off", "on"):
         sets.check(run_set, TESTS, features, vanilla, kernel)
 

@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# Run the kernel's own selftests of huge pages and of exec in a guest:
-# text_selftests.sh FOLDER TEST... where FOLDER holds the programs.
+# Run the kernel's own selftests of huge pages, of exec and of tracing in a guest:
+# text_selftests.sh FOLDER TEST... where FOLDER holds the programs, and a NAME.tc is ftrace's.
 # Prints each one's output between "== TEST" and "== TEST status N".
 # SLOWDOWN multiplies the limit of each.
 # khugepaged wants swap, and an ext4 folder for its files.
 set -u
 programs=$1
 shift
+ftrace=$(cd "$(dirname "$0")/../build/base/tools/testing/selftests/ftrace" && pwd)
 work=/tmp/text_selftests
 mkdir -p $work/mnt
 cp -a "$programs" $work/programs
@@ -27,6 +28,7 @@ for test; do
 	echo "== $test"
 	case $test in
 	khugepaged) timeout $((900 * ${SLOWDOWN:-1})) ./khugepaged all:all $work/mnt 2>&1 ;;
+	*.tc) timeout $((300 * ${SLOWDOWN:-1})) "$ftrace/ftracetest" -K -l $work/logs "$ftrace/test.d/$test" 2>&1 ;;
 	*) timeout $((300 * ${SLOWDOWN:-1})) "./$test" 2>&1 ;;
 	esac
 	echo "== $test status $?"

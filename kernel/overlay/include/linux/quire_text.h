@@ -130,8 +130,8 @@ void __quire_text_drop(struct address_space *mapping);
 void __quire_text_shutdown(struct super_block *sb);
 
 /* mm/quire/text_place.c */
-unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
-				     unsigned long alignment);
+unsigned long __quire_text_alignment(struct file *file, const struct elf64_phdr *phdrs,
+				     int nr, unsigned long alignment);
 unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
 				 unsigned long load_bias);
 bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgoff,
@@ -274,6 +274,7 @@ static inline void quire_text_shutdown(struct super_block *sb)
 
 /**
  * quire_text_alignment - alignment of a position-independent program
+ * @file: the program's; one that can have no huge pages keeps its place
  * @class: ELFCLASS of @phdrs; 32-bit programs have no address bits to spare
  * @phdrs: program headers
  * @nr: how many
@@ -282,11 +283,12 @@ static inline void quire_text_shutdown(struct super_block *sb)
  *
  * Returns @alignment, or PMD_SIZE where the text has a whole file block.
  */
-static inline unsigned long quire_text_alignment(int class, const void *phdrs, int nr,
-						 bool secure, unsigned long alignment)
+static inline unsigned long quire_text_alignment(struct file *file, int class,
+						 const void *phdrs, int nr, bool secure,
+						 unsigned long alignment)
 {
 	if (static_branch_unlikely(&quire_text_key) && class == ELFCLASS64 && !secure)
-		return __quire_text_alignment(phdrs, nr, alignment);
+		return __quire_text_alignment(file, phdrs, nr, alignment);
 	return alignment;
 }
 
@@ -411,11 +413,8 @@ static inline void quire_text_shutdown(struct super_block *sb)
 {
 }
 
-static inline unsigned long quire_text_alignment(int class, const void *phdrs, int nr,
-						 bool secure, unsigned long alignment)
-{
-	return alignment;
-}
+/* Where it reads an argument the compiler arranges its caller differently. */
+#define quire_text_alignment(file, class, phdrs, nr, secure, alignment)	(alignment)
 
 static inline unsigned long quire_text_shift(int class, const void *phdrs, int nr,
 					     unsigned long alignment,

@@ -694,8 +694,9 @@ static void text_work_fn(struct work_struct *work)
 		text_end(slot);
 	}
 	spin_lock(&text_lock);
-	/* Rounded up, so that a share of more than its due waits longer. */
-	text_not_before = jiffies + (budget ? 0 : share * HZ / rate);
+	/* By what was done, however little: programs may come one by one. */
+	if (budget < share)
+		text_not_before = jiffies + DIV_ROUND_UP((share - budget) * HZ, rate);
 	text_arm();
 	spin_unlock(&text_lock);
 }

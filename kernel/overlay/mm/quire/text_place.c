@@ -7,7 +7,8 @@
  * ones start at a random page, so theirs hardly ever are. A program or mapping
  * that holds a whole file block of text is moved down to the next address that
  * is congruent; all others stay where Linux puts them. The price is nine of the
- * address's random bits, so programs that gain privileges are left alone.
+ * address's random bits, so programs that gain privileges are left alone, and so
+ * is what can have no huge pages: processes that do without, and tmpfs without them.
  *
  * Locking: none; the functions only look at what they are given.
  *
@@ -21,15 +22,27 @@
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/quire_text.h>
+#include <linux/sched/coredump.h>
+#include <linux/shmem_fs.h>
 
 #include "text.h"
 
 unsigned int quire_text_placement = 1;
 
-static bool text_placement_on(void)
+/*
+ * Can text of a file be huge in the process that runs, or maps it? Of tmpfs the mount says
+ * so, and of a file without a name (memfd) too, though its faults go by another switch.
+ */
+static bool text_worth_placing(struct file *file)
 {
-	return READ_ONCE(quire_text_placement) && hugepage_global_enabled() &&
-		!thp_disabled_by_hw();
+	if (!READ_ONCE(quire_text_placement) || !hugepage_global_enabled() ||
+	    thp_disabled_by_hw())
+		return false;
+	/* A program's new mm has this from the one that it replaces. */
+	if (current->mm && test_bit(MMF_DISABLE_THP, &current->mm->flags))
+		return false;
+	return !shmem_file(file) ||
+		shmem_allowable_huge_orders(file_inode(file), NULL, 0, 0, false);
 }
 
 /**
@@ -89,6 +102,7 @@ static bool text_can_shift(const struct elf64_phdr *phdrs, int nr,
 
 /**
  * __quire_text_alignment - alignment of a position-independent program
+ * @file: the program's
  * @phdrs: program headers
  * @nr: how many
  * @alignment: what they ask for
@@ -96,12 +110,12 @@ static bool text_can_shift(const struct elf64_phdr *phdrs, int nr,
  * Any context, takes no lock. Returns PMD_SIZE where the text has a whole file block
  * and can be made congruent, else @alignment; counts which.
  */
-unsigned long __quire_text_alignment(const struct elf64_phdr *phdrs, int nr,
-				     unsigned long alignment)
+unsigned long __quire_text_alignment(struct file *file, const struct elf64_phdr *phdrs,
+				     int nr, unsigned long alignment)
 {
 	const struct elf64_phdr *text;
 
-	if (!text_placement_on())
+	if (!text_worth_placing(file))
 		return alignment;
 	text = text_segment(phdrs, nr);
 	if (!text) {
@@ -160,7 +174,7 @@ bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgof
 
 	if ((vm_flags & VM_WRITE) || !((vm_flags & VM_EXEC) || library))
 		return false;
-	if (!S_ISREG(file_inode(file)->i_mode) || !text_placement_on())
+	if (!S_ISREG(file_inode(file)->i_mode) || !text_worth_placing(file))
 		return false;
 	if (!text_holds_block((loff_t)pgoff << PAGE_SHIFT, len)) {
 		text_count(TEXT_PLACE_MAP_SMALL, 1);

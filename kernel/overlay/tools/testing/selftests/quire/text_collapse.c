@@ -15,6 +15,9 @@
 #define FOLDER	"/tmp/text_collapse"
 #define PROGRAM	FOLDER "/program"
 #define HOLD	"/sys/kernel/debug/quire/text_hold"
+#define CGROUP	"/sys/fs/cgroup/text_collapse"
+
+#include "text_cgroup.h"
 
 FIXTURE(text) {
 	struct program p;
@@ -490,34 +493,12 @@ TEST_F_TIMEOUT(text, switching_off_forgets_the_queue, 600)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-#define CGROUP "/sys/fs/cgroup/text_collapse"
-
-static void join_cgroup(void)
-{
-	if (write_file(CGROUP "/cgroup.procs", "0"))
-		_exit(1);
-}
-
-static long cgroup_file_thp(void)
-{
-	char line[256];
-	long value = -1;
-	FILE *f = fopen(CGROUP "/memory.stat", "r");
-
-	while (f && fgets(line, sizeof(line), f))
-		sscanf(line, "file_thp %ld", &value);
-	if (f)
-		fclose(f);
-	return value;
-}
-
 TEST_F_TIMEOUT(text, memory_is_charged_where_its_pages_were, 600)
 {
-	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-	if (mkdir(CGROUP, 0755) || access(CGROUP "/memory.stat", R_OK))
+	if (make_cgroup())
 		SKIP(return, "no memory controller");
 	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, join_cgroup));
-	EXPECT_EQ(3 * (long)BLOCK, cgroup_file_thp());
+	EXPECT_EQ(3 * (long)BLOCK, cgroup_value("memory.stat", "file_thp"));
 	EXPECT_GE(stop(&self->p), 0);
 	EXPECT_EQ(0, rmdir(CGROUP));
 }

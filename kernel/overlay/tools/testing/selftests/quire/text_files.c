@@ -16,6 +16,9 @@
 #define FOLDER	"/tmp/text_files"
 #define PROGRAM	FOLDER "/program"
 #define NEWER	FOLDER "/program.new"
+#define CGROUP	"/sys/fs/cgroup/text_files"
+
+#include "text_cgroup.h"
 
 FIXTURE(files) {
 	struct program p;
@@ -278,21 +281,6 @@ TEST_F_TIMEOUT(files, direct_io, 600)
 	munmap(map, FILE_SIZE);
 }
 
-/* kB, of meminfo. */
-static long meminfo(const char *name)
-{
-	FILE *f = fopen("/proc/meminfo", "r");
-	long value = -1, found;
-	char line[128];
-
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, name, strlen(name)) && sscanf(strchr(line, ':'), ": %ld", &found) == 1)
-			value = found;
-	if (f)
-		fclose(f);
-	return value;
-}
-
 TEST_F_TIMEOUT(files, hundred_executions_have_one_copy, 600)
 {
 	struct program many[100];
@@ -319,59 +307,25 @@ TEST_F_TIMEOUT(files, hundred_executions_have_one_copy, 600)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-#define CGROUP "/sys/fs/cgroup/text_files"
-
-static void join_cgroup(void)
-{
-	if (write_file(CGROUP "/cgroup.procs", "0"))
-		_exit(1);
-}
-
-/* A number of a file with lines of "name number"; -1 where it has none. */
-static long cgroup_value(const char *file, const char *name)
-{
-	char path[128], format[64], line[256];
-	long value = -1, found;
-	FILE *f;
-
-	snprintf(path, sizeof(path), CGROUP "/%s", file);
-	snprintf(format, sizeof(format), "%s%s%%ld", name, *name ? " " : "");
-	f = fopen(path, "r");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, format, &found) == 1)
-			value = found;
-	if (f)
-		fclose(f);
-	return value;
-}
-
-/* How often the worker has come to a result about a block. */
-static long results(void)
-{
-	return stat_of("collapsed_blocks") + stat_of("fallback_limit") + stat_of("fallback_cold") +
-		stat_of("fallback_busy") + stat_of("fallback_nomem");
-}
-
 TEST_F_TIMEOUT(files, memcg_at_its_limit, 600)
 {
 	const long limit = 8 << 20;
 	double end = seconds() + LIMIT_S;
-	long before = results();
+	long before = worker_results();
 	bool alive = true;
 
-	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-	if (mkdir(CGROUP, 0755) || access(CGROUP "/memory.max", W_OK))
+	if (make_cgroup())
 		SKIP(return, "no memory controller");
 	ASSERT_EQ(0, write_file(CGROUP "/memory.max", "8388608"));
 	ASSERT_EQ(0, start(&self->p, PROGRAM, join_cgroup));
 	/* All of its text does not fit, whatever becomes huge. */
 	do {
 		alive = !touch(&self->p);
-	} while (alive && results() == before && seconds() < end);
+	} while (alive && worker_results() == before && seconds() < end);
 	for (int i = 0; i < 5 && alive; i++)
 		alive = !touch(&self->p);
 	EXPECT_TRUE(alive);
-	EXPECT_GT(results(), before);
+	EXPECT_GT(worker_results(), before);
 	EXPECT_EQ(0, cgroup_value("memory.events", "oom_kill"));
 	EXPECT_LE(cgroup_value("memory.peak", ""), limit);
 	EXPECT_GE(stop(&self->p), 0);
@@ -427,8 +381,7 @@ TEST_F_TIMEOUT(files, mapped_pages_are_counted_where_they_are_charged, 600)
 	int fd, status;
 	pid_t child;
 
-	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-	if ((mkdir(CGROUP, 0755) && errno != EEXIST) || access(CGROUP "/memory.stat", R_OK))
+	if (make_cgroup())
 		SKIP(return, "no memory controller");
 	ASSERT_EQ(0, set("delay_ms", "60000"));
 	child = fork();

@@ -103,6 +103,28 @@ static inline int fresh_program(const char *path)
 	return set("enabled", "0") || defaults() || make_program(path, &three_blocks);
 }
 
+/* kB, of meminfo. */
+static inline long meminfo(const char *name)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	long value = -1, found;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, strlen(name)) && sscanf(strchr(line, ':'), ": %ld", &found) == 1)
+			value = found;
+	if (f)
+		fclose(f);
+	return value;
+}
+
+/* How often the worker has come to a result about a block. */
+static inline long worker_results(void)
+{
+	return stat_of("collapsed_blocks") + stat_of("fallback_limit") + stat_of("fallback_cold") +
+		stat_of("fallback_busy") + stat_of("fallback_nomem");
+}
+
 #define INJECT "/sys/kernel/debug/fail_page_alloc/"
 
 /* No page of a block's order can be had, as with memory in pieces; "0": again it can. */

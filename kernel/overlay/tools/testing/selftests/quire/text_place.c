@@ -201,6 +201,67 @@ static int mount_overlay(void)
 		      "mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work none " MERGED);
 }
 
+static void disable_thp(void)
+{
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+}
+
+/* Does a process without huge pages place a mapping of a file as if the feature were off? */
+static int map_without_thp(const char *path)
+{
+	int status, fd = open(path, O_RDONLY);
+	pid_t pid = fork();
+
+	if (!pid) {
+		disable_thp();
+		_exit(fd < 0 || mmap(NULL, 2 * BLOCK + PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE,
+				     fd, 0) == MAP_FAILED);
+	}
+	close(fd);
+	return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+#define THP	"/sys/kernel/mm/transparent_hugepage/enabled"
+
+static int set_thp(const char *word)
+{
+	int fd = open(THP, O_WRONLY);
+	int ret = fd >= 0 && write(fd, word, strlen(word)) > 0 ? 0 : -1;
+
+	close(fd);
+	return ret;
+}
+
+/* The randomness is given for huge pages: where there are none it is kept. */
+TEST_F_TIMEOUT(place, no_huge_pages_no_placement, 300)
+{
+	struct layout pie = { .pages = 2049, .offset = PAGE, .interp = INTERP };
+	const char *path = "/dev/shm/text_place", *overlaid = MERGED "/library";
+	long placed = stat_of("placed_program"), maps;
+
+	ASSERT_EQ(0, make_program(PROGRAM, &pie));
+	EXPECT_NE(0, run(PROGRAM, disable_thp));
+	EXPECT_EQ(placed, stat_of("placed_program"));
+	ASSERT_EQ(0, set_thp("never"));
+	EXPECT_NE(0, run(PROGRAM, NULL));
+	ASSERT_EQ(0, set_thp("madvise"));
+	EXPECT_EQ(placed, stat_of("placed_program"));
+
+	ASSERT_EQ(0, make_program(path, &pie));
+	EXPECT_NE(0, run(path, NULL));
+	EXPECT_EQ(placed, stat_of("placed_program"));
+	unlink(path);
+
+	ASSERT_EQ(0, mount_overlay());
+	EXPECT_EQ(0, make_program(FOLDER "/lower/library", &pie));
+	maps = stat_of("placed_map");
+	EXPECT_EQ(0, map_without_thp(overlaid));
+	EXPECT_EQ(maps, stat_of("placed_map"));
+	EXPECT_EQ(0, umount2(MERGED, 0));
+	EXPECT_NE(0, run(PROGRAM, NULL));
+	EXPECT_EQ(placed + 1, stat_of("placed_program"));
+}
+
 static unsigned long map_at(int fd, size_t len, int prot, unsigned long offset)
 {
 	void *map = mmap(NULL, len, prot, MAP_PRIVATE, fd, offset);

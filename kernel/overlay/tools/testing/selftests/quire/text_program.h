@@ -161,12 +161,15 @@ static inline int make_interp(const char *path)
 	return ret;
 }
 
+#define CHUNK_OF_TEXT	64	/* pages that are written at once */
+
 /* Write a program, on disk and out of the page cache when this returns. */
 static inline int make_program(const char *path, const struct layout *l)
 {
 	unsigned long base = l->fixed ? 0x400000 : 0;
 	unsigned long address = base + (l->address ? l->address : l->offset);
 	unsigned long align = l->align ? l->align : PAGE;
+	static unsigned char chunk[CHUNK_OF_TEXT * PAGE];
 	unsigned char page[PAGE] = { 0 };
 	Elf64_Ehdr e = text_ehdr(l->fixed ? ET_EXEC : ET_DYN, address, l->interp ? 3 : 2);
 	Elf64_Phdr p[3] = {
@@ -178,7 +181,7 @@ static inline int make_program(const char *path, const struct layout *l)
 		{ .p_type = PT_INTERP, .p_flags = PF_R, .p_offset = 1024, .p_align = 1 },
 	};
 	int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0755), ret;
-	unsigned long i;
+	unsigned long i, n;
 
 	if (fd < 0)
 		return -1;
@@ -189,9 +192,10 @@ static inline int make_program(const char *path, const struct layout *l)
 	}
 	memcpy(page + sizeof(e), p, sizeof(p));
 	ret = write_all(fd, page, PAGE, 0);
-	for (i = 0; i < l->pages && !ret; i++) {
-		text_page(page, i, l->pages);
-		ret = write_all(fd, page, PAGE, l->offset + i * PAGE);
+	for (i = 0; i < l->pages && !ret; i += n) {
+		for (n = 0; n < CHUNK_OF_TEXT && i + n < l->pages; n++)
+			text_page(chunk + n * PAGE, i + n, l->pages);
+		ret = write_all(fd, chunk, n * PAGE, l->offset + i * PAGE);
 	}
 	/* In this order: dirty pages stay. */
 	ret |= fsync(fd);
@@ -242,6 +246,30 @@ static inline long stop(struct program *p)
 	if (wait4(p->pid, &status, 0, &usage) != p->pid || status)
 		return -1;
 	return usage.ru_minflt;
+}
+
+/*
+ * Run a program for some rounds. 0, or EXEC_BUSY where a writer had it open, or -1. The
+ * caller ignores SIGPIPE.
+ */
+static inline int run_rounds(const char *path, int rounds)
+{
+	struct program p;
+	int i, status;
+
+	if (start(&p, path, NULL))
+		return -1;
+	for (i = 0; i < rounds && !touch(&p); i++)
+		;
+	close(p.in);
+	close(p.out);
+	if (waitpid(p.pid, &status, 0) != p.pid)
+		return -1;
+	if (i < rounds && WIFEXITED(status) && WEXITSTATUS(status) == EXEC_BUSY)
+		return EXEC_BUSY;
+	if (i < rounds || status)
+		fprintf(stderr, "# status of a program: %x\n", status);
+	return i < rounds || status ? -1 : 0;
 }
 
 /* kB that a process (0: we) maps by PMD from the file at `path`; -1 on errors. */

@@ -44,20 +44,7 @@ static int fail(const char *what, int detail)
 /* Run a program from @path for a few rounds, unless a writer forbids it. */
 static int run_program(const char *path)
 {
-	int rounds = 1 + draw(4), i, status;
-	struct program p;
-
-	if (start(&p, path, NULL))
-		return fail("start", 0);
-	for (i = 0; i < rounds && !touch(&p); i++)
-		;
-	close(p.in);
-	close(p.out);
-	if (waitpid(p.pid, &status, 0) != p.pid)
-		return fail("wait", 0);
-	if (i < rounds && WIFEXITED(status) && WEXITSTATUS(status) == EXEC_BUSY)
-		return 0;
-	return i < rounds || status ? fail("status of a program", status) : 0;
+	return run_rounds(path, 1 + draw(4)) < 0;
 }
 
 static int runner(void)
