@@ -110,7 +110,7 @@ def amount(aim: core.Aim, value: float | None) -> str:
     if value is None:
         return "not measured"
     if aim.how == "times":
-        return f"{number(round(value, 1))}x"
+        return f"{number(round(value, 2))}x"
     return f"{value:.3f}" if aim.how == "ratio" else number(round(value, 3))
 
 

@@ -67,10 +67,13 @@ for read in nothing pool; do
     bench -f $read.sql -c {readers} -j 2 -t 1 >scan &
     job=$!
     until_locks "not granted" {readers}
-    echo "@run=read_$read clients={readers} | pagetables_kB=$(($(tables) - before))"
+    used=$(($(tables) - before))
+    echo "@run=read_$read clients={readers} | pagetables_kB=$used"
+    [ $read = nothing ] && own=$used
     echo 'select pg_advisory_unlock(1);' >&9
     wait "$job"
 done
+echo "@run=pool_alone clients={readers} | pagetables_kB=$((used - own))"
 exec 9>&-
 as "$bin/pg_ctl" -m fast -D data stop >/dev/null
 cd .."""
@@ -98,6 +101,8 @@ BENCHMARK = Benchmark(
         Aim("connections by instructions", "tps", {"run": "connect"}, 1.25, more_is_better=True),
         Aim("page tables of 100 connections that have read the pool of 1 GB, times less", "pagetables_kB",
             {"run": "read_pool"}, 20, "times", clock="time", headline=True),
+        Aim("of these, what the pool adds to connections that have read nothing, times less", "pagetables_kB",
+            {"run": "pool_alone"}, 20, "times", clock="time"),
     ),
     figures=(
         Figure("mshare, Wartak, June 2025", "pgbench -S, 16000 clients (130 to 140 thousand before)", 135000, 189000,

@@ -5,7 +5,9 @@
  *	shm_many table MB PROCESSES
  *		All at once touch the same 2 MiB, which one table maps, of a
  *		segment that is in memory: how long until the last is done, and
- *		what it takes of all CPUs.
+ *		what it takes of all CPUs. Then two at a time fill it, each every
+ *		other page of an empty table: on two CPUs all that the lock of a
+ *		common table can cost, beside the same on one CPU.
  *	shm_many swap MB PROCESSES
  *		After the half-swapped test of 2002: the segment is half of the
  *		memory that its group may have, the children write to it at
@@ -22,6 +24,7 @@
 #define TABLE (2UL << 20)
 #define GROUP "/sys/fs/cgroup/bench_shm_many"
 #define PUSHES 4000
+#define PAIRS 100
 
 struct report {
 	long faults;
@@ -31,6 +34,7 @@ struct report {
 static char *mem;
 static size_t size;
 static long procs;
+static pid_t *pids;
 static int order[2], done[2];
 
 static long swap_kb(void)
@@ -75,6 +79,13 @@ static void touch_own(long self)
 		mem[page * PAGE]++;
 }
 
+/* Of one table, every other page. */
+static void fill_half(long self)
+{
+	for (size_t page = self & 1; page < TABLE / PAGE; page += 2)
+		mem[page * PAGE] = 1;
+}
+
 /* A child: does what each byte of its order says, and reports. */
 static void serve(long self)
 {
@@ -88,6 +99,8 @@ static void serve(long self)
 			write_at_random(self);
 		else if (what == 'o')
 			touch_own(self);
+		else if (what == 'f')
+			fill_half(self);
 		else
 			touch(mem, TABLE, PAGE);
 		after = usage();
@@ -101,14 +114,12 @@ static void serve(long self)
 
 static int start(long self)
 {
-	pid_t pid;
-
 	if (pipe(order))
 		die("pipe");
-	pid = fork();
-	if (pid < 0)
+	pids[self] = fork();
+	if (pids[self] < 0)
 		die("fork");
-	if (!pid)
+	if (!pids[self])
 		serve(self);
 	close(order[0]);
 	return order[1];
@@ -149,6 +160,44 @@ static void same_table(const int *to)
 
 	row("case=one_table segment_MB=%zu processes=%ld | touches_per_ms=%.1f touch_faults=%ld touch_system_ms=%.3f",
 	    size >> 20, procs, procs * (TABLE / PAGE) / (ns / 1e6), sum.faults, sum.system_ns / 1e6);
+}
+
+/* Has one pair after the other fill an empty table on so many CPUs; returns fills in a millisecond. */
+static double fill_by_pairs(const int *to, int cpus)
+{
+	struct report sum = {};
+	uint64_t ns = 0, begin;
+	cpu_set_t set;
+	long i;
+
+	CPU_ZERO(&set);
+	for (i = 0; i < cpus; i++)
+		CPU_SET(i, &set);
+	for (i = 0; i + 1 < procs && i < 2 * PAIRS; i += 2) {
+		if (sched_setaffinity(pids[i], sizeof(set), &set) || sched_setaffinity(pids[i + 1], sizeof(set), &set))
+			die("sched_setaffinity");
+		if (madvise(mem, TABLE, MADV_REMOVE))
+			die("MADV_REMOVE");
+		begin = now_ns();
+		if (write(to[i], "f", 1) != 1 || write(to[i + 1], "f", 1) != 1)
+			die("write");
+		collect(&sum);
+		collect(&sum);
+		ns += now_ns() - begin;
+	}
+	return i / 2 * (TABLE / PAGE) / (ns / 1e6);
+}
+
+static void fill_one_table(const int *to)
+{
+	double one = fill_by_pairs(to, 1), two;
+
+	row("case=one_table_fill segment_MB=%zu processes=%ld cpus=1 | fills_per_ms=%.1f", size >> 20, procs, one);
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		return;
+	two = fill_by_pairs(to, 2);
+	row("case=one_table_fill segment_MB=%zu processes=%ld cpus=2 | fills_per_ms=%.1f scaling=%.3f", size >> 20, procs,
+	    two, two / one);
 }
 
 /*
@@ -209,15 +258,18 @@ int main(int argc, char **argv)
 		join_group();
 	mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	to = calloc(procs, sizeof(*to));
-	if (mem == MAP_FAILED || !to || pipe(done))
+	pids = calloc(procs, sizeof(*pids));
+	if (mem == MAP_FAILED || !to || !pids || pipe(done))
 		die("memory");
 	touch(mem, size, PAGE);
 	for (long i = 0; i < procs; i++)
 		to[i] = start(i);
-	if (swap)
+	if (swap) {
 		half_swapped(to);
-	else
+	} else {
 		same_table(to);
+		fill_one_table(to);
+	}
 	for (long i = 0; i < procs; i++)
 		if (write(to[i], "q", 1) != 1)
 			die("write");

@@ -9,6 +9,11 @@
  * KIND is children (of one process that has mapped and filled the segment
  * before it forks), or how processes that have nothing in common attach to it,
  * each where the kernel puts it: sysv, memfd, tmpfs.
+ *
+ * shared_kB leaves out what no two processes can have in common: each touches
+ * the first and the last page of the segment, which brings the upper levels,
+ * before the tables are counted that the visit of all pages adds. extra_faults
+ * are those beyond one process's and one for each table in every other process.
  */
 #include "bench.h"
 #include <sys/ipc.h>
@@ -18,6 +23,7 @@
 
 struct report {
 	long faults;
+	long shared_kb;
 	double ns;
 };
 
@@ -86,20 +92,50 @@ static void remove_segment(void)
 		unlink(TMPFS_FILE);
 }
 
+static long faults_so_far(void)
+{
+	struct rusage now;
+
+	getrusage(RUSAGE_SELF, &now);
+	return now.ru_minflt;
+}
+
+/* Neither the faults nor the time of reading the counters are the segment's. */
+static struct report measure(size_t size)
+{
+	static char own[PAGE];
+	struct report r = {};
+	char *mem;
+
+	/* The first time faults in what it needs: code, the clock's pages, a place for the counts. */
+	(void)pagetables_kb();
+	(void)faults_so_far();
+	(void)now_ns();
+	visit(own, PAGE);
+	r.faults -= faults_so_far();
+	r.ns -= now_ns();
+	mem = attach(size);
+	visit(mem, PAGE);
+	visit(mem + size - PAGE, PAGE);
+	r.ns += now_ns();
+	r.faults += faults_so_far();
+	r.shared_kb = -pagetables_kb();
+	r.faults -= faults_so_far();
+	r.ns -= now_ns();
+	visit(mem, size);
+	r.ns += now_ns();
+	r.faults += faults_so_far();
+	r.shared_kb += pagetables_kb();
+	return r;
+}
+
 static void process(size_t size, int up)
 {
-	struct rusage before, after;
 	struct report r;
-	uint64_t start;
 	char c;
 
 	close(leave[1]);
-	getrusage(RUSAGE_SELF, &before);
-	start = now_ns();
-	visit(attach(size), size);
-	r.ns = now_ns() - start;
-	getrusage(RUSAGE_SELF, &after);
-	r.faults = after.ru_minflt - before.ru_minflt;
+	r = measure(size);
 	write(up, &r, sizeof(r));
 	read(leave[0], &c, 1);
 	_exit(0);
@@ -107,7 +143,7 @@ static void process(size_t size, int up)
 
 static void run(size_t size, long procs)
 {
-	long before, kb, faults = 0;
+	long before, kb, shared_kb = 0, faults = 0, enough = 0;
 	double ns = 0, last = 0;
 	int up[2];
 
@@ -125,12 +161,15 @@ static void run(size_t size, long procs)
 		if (read(up[0], &r, sizeof(r)) != sizeof(r))
 			die("read");
 		faults += r.faults;
+		enough += i ? (long)(size / HUGE_PAGE) : r.faults;
+		shared_kb += r.shared_kb;
 		ns += r.ns;
 		last = r.ns;
 	}
 	kb = pagetables_kb() - before;
-	row("kind=%s access=%s segment_MB=%zu processes=%ld | pagetables_kB=%ld faults=%ld ms=%.3f last_process_ms=%.3f",
-	    kind, writes ? "write" : "read", size >> 20, procs, kb, faults, ns / 1e6, last / 1e6);
+	row("kind=%s access=%s segment_MB=%zu processes=%ld | pagetables_kB=%ld shared_kB=%ld faults=%ld extra_faults=%ld ms=%.3f last_process_ms=%.3f",
+	    kind, writes ? "write" : "read", size >> 20, procs, kb, shared_kb, faults, faults - enough, ns / 1e6,
+	    last / 1e6);
 	close(leave[1]);
 	while (wait(NULL) > 0)
 		;
