@@ -31,6 +31,8 @@ LONG = {
 GUESTS = {"movement": {"cpus": 4, "numa": 2}}
 # Of the folder memfd. Over hugetlbfs it ends with vanilla's first case: F_SEAL_EXEC is not kept there.
 MEMFD = ["memfd_test"]
+# What clone3() can add to a fork. Its namespaces are not in our kernels, vanilla's neither.
+CLONE3 = ["clone3", "clone3_clear_sighand", "clone3_set_tid", "clone3_cap_checkpoint_restore"]
 # Programs that are in no set, and why.
 LEFT_OUT = {
     "hmm-tests": "wants the module test_hmm, which our kernels never load",
@@ -84,6 +86,13 @@ def test_long_set(kernel: str, part: str) -> None:
 def test_memfd(kernel: str) -> None:
     """The same for sealed and shared memory, which reports by its status alone."""
     compare(MEMFD, kernel, 0, "memfd")
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_clone3(kernel: str) -> None:
+    """The same for processes that are made by clone3()."""
+    compare(CLONE3, kernel, 5, "clone3")
 
 
 def test_every_program_is_in_a_set_or_left_out() -> None:

@@ -11,7 +11,7 @@ echo 256M > /sys/block/zram0/disksize
 mkswap /dev/zram0 > /dev/null && swapon /dev/zram0
 stress-ng --temp-path /dev/shm --timeout "$1" --verify --metrics-brief --oom-avoid \
 	--fork 1 --forkheavy 1 --forkheavy-procs 200 --vm 1 --vm-bytes 48M --mmapfork 1 \
-	--mremap 1 --mremap-bytes 8M --mprotect 1 \
+	--mremap 1 --mremap-bytes 8M --mprotect 1 --madvise 1 \
 	--rmap 1 --mmap 1 --mmap-bytes 48M --memfd 1 --memfd-bytes 48M --memfd-fds 8 \
 	--shm 1 --shm-bytes 16M --shm-objs 4 --shm-sysv 1 --shm-sysv-bytes 16M --shm-sysv-segs 2 2>&1
 status=$?
