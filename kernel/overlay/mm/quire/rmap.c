@@ -194,34 +194,42 @@ static bool all_none(pte_t *ptes, unsigned long nr)
  * Has a small area of the parent no page table entry at all? mmap_lock and the
  * area are held for writing, so no fault makes one; the page table lock keeps out
  * those who clear an entry first and then put a swap or migration entry in its
- * place. It is only taken where a look without it has found nothing. Not worth
- * looking at are areas that may be written to: they have pages, as a rule. Those
- * that copy_page_range() copies for other reasons count as having some.
+ * place. A look without that lock only spares those who have a page from taking it.
+ * A table that cannot be mapped, one that fork shares among them, counts as having
+ * some. So do areas that may be written to, which have pages, as a rule, and those
+ * that copy_page_range() copies for other reasons.
  */
 static bool maps_nothing(struct vm_area_struct *vma)
 {
-	unsigned long nr = vma_pages(vma);
+	unsigned long nr = vma_pages(vma), addr = vma->vm_start;
+	struct mm_struct *mm = vma->vm_mm;
 	spinlock_t *ptl;
 	bool nothing;
 	pte_t *ptes;
 	pmd_t *pmd;
 
-	if (nr > EMPTY_PAGES || (vma->vm_start ^ (vma->vm_end - 1)) & PMD_MASK ||
+	mmap_assert_write_locked(mm);
+	vma_assert_write_locked(vma);
+	if (nr > EMPTY_PAGES || (addr ^ (vma->vm_end - 1)) & PMD_MASK ||
 	    vma->vm_flags & (VM_WRITE | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB))
 		return false;
-	pmd = mm_find_pmd(vma->vm_mm, vma->vm_start);
-	if (!pmd)
+	pmd = mm_find_pmd(mm, addr);
+	/* A table never goes while an area reaches into it that is no huge page long. */
+	if (!pmd || pmd_none(pmdp_get_lockless(pmd)))
 		return true;
-	ptes = pte_offset_map_nolock(vma->vm_mm, pmd, vma->vm_start, &ptl);
+	ptes = pte_offset_map(pmd, addr);
 	if (!ptes)
-		return pmd_none(pmdp_get_lockless(pmd));
+		return false;
 	nothing = all_none(ptes, nr);
-	if (nothing) {
-		spin_lock(ptl);
-		nothing = all_none(ptes, nr);
-		spin_unlock(ptl);
-	}
 	pte_unmap(ptes);
+	if (!nothing)
+		return false;
+	/* Which also sees that it is still the same table. */
+	ptes = pte_offset_map_lock(mm, pmd, addr, &ptl);
+	if (!ptes)
+		return false;
+	nothing = all_none(ptes, nr);
+	pte_unmap_unlock(ptes, ptl);
 	return nothing;
 }
 
