@@ -8,7 +8,7 @@ for check in pt_check rmap_check rmap_check_files prezero_check; do
 	[ -e $file ] || continue
 	said=$(cat $file) || status=1
 	echo "$check: $said"
-	if grep -qE '(missing|chain_errors|dirty_blocks|miscounted_pages) [1-9]|[1-9][0-9]* complaints' <<< "$said"; then
+	if grep -qE '(missing|chain_errors|unlinked|stale_migrations|dirty_blocks|miscounted_pages) [1-9]|[1-9][0-9]* complaints' <<< "$said"; then
 		echo "$check complains"
 		status=1
 	fi

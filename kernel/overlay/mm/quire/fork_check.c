@@ -8,7 +8,8 @@
  *   - each process's RSS counters with the entries that are charged to it,
  *   - the PMDs counted as marked with those found,
  *   - tables of shared memory with the registry, and with what is charged for them,
- *   - the areas that users of a mixed table have where its entries are.
+ *   - the areas that users of a mixed table have where its entries are,
+ * and asks that no migration entry is left.
  *
  * Writing "walk" to it walks over the writer's memory like somebody who does not know
  * of shared tables, and fails with ENOENT if there was none: the debug kernel warns.
@@ -66,12 +67,13 @@ struct check {
 	long rss[NR_MM_COUNTERS];	/* of the process that is walked */
 	long orphans[NR_MM_COUNTERS];
 	long shm[NR_MM_COUNTERS];
+	unsigned long migrations;	/* entries of migrations that have not ended */
 	unsigned long shm_marked, shm_tables;
 	int error;
 };
 
 #define complain(check, fmt, ...) do {					\
-	if ((check)->complaints++ < MAX_COMPLAINTS && (check)->m)		\
+	if ((check)->complaints++ < MAX_COMPLAINTS)				\
 		seq_printf((check)->m, fmt, ##__VA_ARGS__);			\
 } while (0)
 
@@ -90,10 +92,11 @@ static void count_entry(struct check *check, long *rss, struct vm_area_struct *v
 		return;
 	}
 	entry = pte_to_swp_entry(pte);
+	/* pfn_swap_entry_folio() believes that the folio of a migration entry is locked. */
 	if (!non_swap_entry(entry))
 		rss[MM_SWAPENTS]++;
 	else if (is_migration_entry(entry))
-		rss[mm_counter(pfn_swap_entry_folio(entry))]++;
+		rss[mm_counter(pfn_folio(swp_offset_pfn(entry)))]++;
 }
 
 static struct seen_table *seen(struct check *check, unsigned long pfn)
@@ -208,6 +211,7 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			rss[mm_counter(page_folio(pmd_page(*pmd)))] += HPAGE_PMD_NR;
 		else if (is_pmd_migration_entry(*pmd))
 			rss[MM_ANONPAGES] += HPAGE_PMD_NR;
+		check->migrations += is_pmd_migration_entry(*pmd);
 		spin_unlock(ptl);
 		return 0;
 	}
@@ -219,6 +223,8 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 		mixed = pmd_pt_shared(*pmd) && quire_pt_is_mixed(pmd);
 	}
 	for (; addr != next; pte++, addr += PAGE_SIZE) {
+		check->migrations += !pte_present(ptep_get(pte)) &&
+				     is_migration_entry(pte_to_swp_entry(ptep_get(pte)));
 		if (rss)
 			count_entry(check, rss, walk->vma, addr, ptep_get(pte));
 		if (mixed && !pte_none(ptep_get(pte)))
@@ -329,11 +335,12 @@ static int check_once(struct seq_file *m, struct check *check)
 	xa_init(&check->tables);
 	visit_all(check);
 	compare_tables(check);
-	if (m)
-		seq_printf(m, "%lu processes, %lu marked PMDs, orphans %ld pages, shm %lu PMDs of %lu tables with %ld pages, %u complaints\n",
-			   check->processes, check->marked, check->orphans[MM_ANONPAGES],
-			   check->shm_marked, check->shm_tables, check->shm[MM_SHMEMPAGES],
-			   check->complaints);
+	if (check->migrations)
+		complain(check, "%lu migration entries\n", check->migrations);
+	seq_printf(m, "%lu processes, %lu marked PMDs, orphans %ld pages, shm %lu PMDs of %lu tables with %ld pages, %u complaints\n",
+		   check->processes, check->marked, check->orphans[MM_ANONPAGES],
+		   check->shm_marked, check->shm_tables, check->shm[MM_SHMEMPAGES],
+		   check->complaints);
 	xa_for_each(&check->tables, pfn, table)
 		kfree(table);
 	xa_destroy(&check->tables);
@@ -343,16 +350,15 @@ static int check_once(struct seq_file *m, struct check *check)
 static int pt_check_show(struct seq_file *m, void *v)
 {
 	static struct check check;
-	int i, ret;
+	int attempts = ATTEMPTS;
+	int ret;
 
 	mutex_lock(&check_lock);
-	for (i = 1; i < ATTEMPTS; i++) {
-		ret = check_once(NULL, &check);
-		if (ret || !check.complaints)
-			break;
+	while ((ret = check_once(m, &check)) == 0 && check.complaints && --attempts) {
+		/* Forget what was told. */
+		m->count = 0;
 		msleep(50);
 	}
-	ret = check_once(m, &check);
 	mutex_unlock(&check_lock);
 	return ret;
 }

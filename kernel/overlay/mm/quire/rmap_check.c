@@ -9,7 +9,9 @@
  * memory failure would not find it. It also checks what the walk rests on, the
  * chains, and the invariants that mm/quire/rmap.c states. Folios of KSM are only
  * counted: Linux itself loses those of a child whose parent exited until its own
- * scan comes to them.
+ * scan comes to them. A swap or migration entry of anonymous memory in an area
+ * without an anon_vma is unlinked: its page will have no way back either. A
+ * migration entry that does not go away within the walk's patience is stale.
  *
  * Reading rmap_check_files asks the same for the pages of files, too, shared memory
  * among them, which takes several times as long.
@@ -26,11 +28,13 @@
  * Writing "break" takes one link of the writer out of its tree, checks the area,
  * puts the link back and fails with EUCLEAN if that was seen: a checker that finds
  * nothing must be able to. Meanwhile the pages of that area cannot be unmapped,
- * and stay.
+ * and stay. Writing "migrate" does the same with one entry of the writer, which is a
+ * migration entry for a while.
  */
 #define pr_fmt(fmt) "quire: rmap: " fmt
 
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/hugetlb.h>
 #include <linux/init.h>
 #include <linux/ksm.h>
@@ -43,24 +47,32 @@
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
+#include <linux/swapops.h>
 #include <linux/uaccess.h>
 
 #include "quire.h"
+#include "../internal.h"
 #include "rmap.h"
 
 #define BATCH 128
 
+/* How long a migration may take, and how often to look whether it has ended. */
+#define PATIENCE	(20 * HZ)
+#define LOOK_AGAIN_MS	20
+
+/* A page that is mapped, or one that is being migrated: then there is no folio. */
 struct entry {
 	struct folio *folio;
 	struct page *page;
 	unsigned long address;
+	swp_entry_t migration;
 };
 
 /* Entries that were found, and where to go on. */
 struct batch {
 	struct entry *entries;
 	unsigned int nr, limit;
-	unsigned long next;
+	unsigned long next, unlinked;
 	bool files;
 };
 
@@ -68,6 +80,7 @@ struct check {
 	bool files;
 	unsigned long processes, vmas, borrowed, inside, chain_links, longest_chain;
 	unsigned long pages, ksm_pages, file_pages, missing, chain_errors;
+	unsigned long unlinked, stale, patience;
 	struct entry entries[BATCH];
 };
 
@@ -91,6 +104,27 @@ static int collect(struct batch *batch, struct page *page, unsigned long address
 	return batch->nr == batch->limit;
 }
 
+/*
+ * An entry that is neither empty nor present; its lock is held. Returns as collect().
+ * The folio of a stale migration entry is not locked, so pfn_swap_entry_folio() is not asked.
+ */
+static int collect_absent(struct batch *batch, struct vm_area_struct *vma, swp_entry_t entry,
+			  unsigned long address, unsigned long size)
+{
+	bool migration = is_migration_entry(entry);
+	bool anon = !non_swap_entry(entry) ||
+		    (migration && folio_test_anon(pfn_folio(swp_offset_pfn(entry))));
+
+	/* The area gets its anon_vma before its first anonymous page. */
+	batch->unlinked += anon && !READ_ONCE(vma->anon_vma);
+	if (migration)
+		batch->entries[batch->nr++] = (struct entry) {
+			.address = address, .migration = entry,
+		};
+	batch->next = address + size;
+	return batch->nr == batch->limit;
+}
+
 /* One table, shared with other processes or not: read in place, as its pages are. */
 static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
@@ -109,6 +143,9 @@ static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct
 		if (pte_present(ptent))
 			ret = collect(walk->private, vm_normal_page(walk->vma, addr, ptent),
 				      addr, PAGE_SIZE);
+		else if (!pte_none(ptent))
+			ret = collect_absent(walk->private, walk->vma, pte_to_swp_entry(ptent),
+					     addr, PAGE_SIZE);
 	}
 	pte_unmap_unlock(first, ptl);
 	return ret;
@@ -125,6 +162,9 @@ static int check_pmd(pmd_t *pmd, unsigned long addr, unsigned long end, struct m
 	if (pmd_present(*pmd))
 		ret = collect(walk->private, vm_normal_page_pmd(walk->vma, addr, *pmd),
 			      addr, PMD_SIZE - (addr & ~PMD_MASK));
+	else if (is_pmd_migration_entry(*pmd))
+		ret = collect_absent(walk->private, walk->vma, pmd_to_swp_entry(*pmd),
+				     addr, PMD_SIZE - (addr & ~PMD_MASK));
 	spin_unlock(ptl);
 	return ret;
 }
@@ -178,22 +218,38 @@ static bool leads_to(struct folio *folio, struct vm_area_struct *vma)
 	return question.found;
 }
 
-/* Look again, now that the folio is locked. */
-static bool still_maps(struct vm_area_struct *vma, const struct entry *entry)
+/* Look again: is the entry what it was? */
+static bool still_there(struct vm_area_struct *vma, const struct entry *entry)
 {
-	struct entry found;
+	struct entry found = {};
 	struct batch again = {
-		.entries = &found, .limit = 1, .files = !folio_test_anon(entry->folio),
+		.entries = &found, .limit = 1,
+		.files = entry->folio && !folio_test_anon(entry->folio),
 	};
-	bool same = false;
 
 	walk_page_range(vma->vm_mm, entry->address, entry->address + PAGE_SIZE, &check_ops,
 			&again);
-	if (again.nr) {
-		same = found.page == entry->page;
+	if (found.folio)
 		folio_put(found.folio);
+	return again.nr && found.page == entry->page &&
+	       found.migration.val == entry->migration.val;
+}
+
+/* A migration needs no lock of this walk's to come to its end. */
+static void check_migration(struct check *check, struct vm_area_struct *vma,
+			    struct entry *entry)
+{
+	unsigned long end = jiffies + check->patience;
+
+	while (still_there(vma, entry)) {
+		if (time_after(jiffies, end)) {
+			if (!check->stale++)
+				pr_err("stale: address %lx, migration entry %lx\n",
+				       entry->address, entry->migration.val);
+			return;
+		}
+		msleep(LOOK_AGAIN_MS);
 	}
-	return same;
 }
 
 /* Is the folio's index what a walk computes the address from? */
@@ -218,6 +274,10 @@ static void check_entry(struct check *check, struct vm_area_struct *vma, struct 
 {
 	struct folio *folio = entry->folio;
 
+	if (!folio) {
+		check_migration(check, vma, entry);
+		return;
+	}
 	folio_lock(folio);
 	if (is_files(folio, vma))
 		check->file_pages++;
@@ -226,7 +286,7 @@ static void check_entry(struct check *check, struct vm_area_struct *vma, struct 
 	if (folio_test_ksm(folio))
 		check->ksm_pages++;
 	else if ((folio_test_anon(folio) || is_files(folio, vma)) &&
-		 !(leads_to(folio, vma) && index_fits(vma, entry)) && still_maps(vma, entry)) {
+		 !(leads_to(folio, vma) && index_fits(vma, entry)) && still_there(vma, entry)) {
 		if (!check->missing++)
 			pr_err("missing: address %lx, folio %px, mapping %px, anon_vma %px%s\n",
 			       entry->address, folio, folio->mapping, vma->anon_vma,
@@ -246,10 +306,14 @@ static void check_pages(struct check *check, struct vm_area_struct *vma)
 	if (vma->vm_flags & (VM_PFNMAP | VM_IO))
 		return;
 	do {
-		batch.nr = 0;
+		batch.nr = batch.unlinked = 0;
 		full = walk_page_range(vma->vm_mm, addr, vma->vm_end, &check_ops, &batch);
 		for (i = 0; i < batch.nr; i++)
 			check_entry(check, vma, &batch.entries[i]);
+		if (batch.unlinked && !check->unlinked)
+			pr_err("unlinked: area %lx-%lx has no anon_vma\n", vma->vm_start,
+			       vma->vm_end);
+		check->unlinked += batch.unlinked;
 		addr = batch.next;
 		cond_resched();
 	} while (full > 0 && addr < vma->vm_end);
@@ -359,6 +423,7 @@ static int rmap_check_show(struct seq_file *m, void *v)
 	if (!check)
 		return -ENOMEM;
 	check->files = m->private;
+	check->patience = PATIENCE;
 	while (!err && (mm = quire_rmap_next_mm(&nr))) {
 		err = check_mm(check, mm);
 		mmput(mm);
@@ -371,6 +436,7 @@ static int rmap_check_show(struct seq_file *m, void *v)
 	if (check->files)
 		seq_printf(m, "file_pages %lu\n", check->file_pages);
 	seq_printf(m, "missing %lu\nchain_errors %lu\n", check->missing, check->chain_errors);
+	seq_printf(m, "unlinked %lu\nstale_migrations %lu\n", check->unlinked, check->stale);
 	kvfree(check);
 	return err;
 }
@@ -422,27 +488,80 @@ static int break_and_check(struct check *check, struct vm_area_struct *vma)
 	return check->missing ? -EUCLEAN : 0;
 }
 
+/* The entry of an anonymous page of an area, or NULL; its lock is held where there is one. */
+static pte_t *find_anon_entry(struct vm_area_struct *vma, unsigned long *addr, spinlock_t **ptl)
+{
+	for (*addr = vma->vm_start; *addr < vma->vm_end; *addr += PAGE_SIZE) {
+		pmd_t *pmd = mm_find_pmd(vma->vm_mm, *addr);
+		struct page *page = NULL;
+		pte_t *pte = NULL;
+
+		if (pmd)
+			pte = pte_offset_map_lock_shared(vma->vm_mm, pmd, *addr, ptl);
+		if (!pte)
+			continue;
+		if (pte_present(ptep_get(pte)) && !quire_pt_marked(pmd))
+			page = vm_normal_page(vma, *addr, ptep_get(pte));
+		if (page && PageAnon(page))
+			return pte;
+		pte_unmap_unlock(pte, *ptl);
+	}
+	return NULL;
+}
+
+/* mmap_lock and the area are held for writing: nobody fills the entry meanwhile. */
+static int forget_migration_and_check(struct check *check, struct vm_area_struct *vma)
+{
+	unsigned long addr;
+	spinlock_t *ptl;
+	pte_t *pte, old;
+
+	vma_start_write(vma);
+	pte = find_anon_entry(vma, &addr, &ptl);
+	if (!pte)
+		return -ENOENT;
+	old = ptep_clear_flush(vma, addr, pte);
+	set_pte_at(vma->vm_mm, addr, pte,
+		   swp_entry_to_pte(make_readable_migration_entry(pte_pfn(old))));
+	pte_unmap_unlock(pte, ptl);
+
+	check->patience = HZ / 10;
+	check_pages(check, vma);
+
+	pte = get_locked_pte(vma->vm_mm, addr, &ptl);
+	set_pte_at(vma->vm_mm, addr, pte, old);
+	pte_unmap_unlock(pte, ptl);
+	return check->stale ? -EUCLEAN : 0;
+}
+
 static ssize_t rmap_check_write(struct file *file, const char __user *ubuf, size_t len,
 				loff_t *pos)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
 	struct check *check;
-	char word[8] = "";
+	char word[12] = "";
+	bool migrate;
 	int ret = -EINTR;
 
 	if (len >= sizeof(word))
 		return -EINVAL;
 	if (copy_from_user(word, ubuf, len))
 		return -EFAULT;
-	if (!sysfs_streq(word, "break"))
+	migrate = sysfs_streq(word, "migrate");
+	if (!migrate && !sysfs_streq(word, "break"))
 		return -EINVAL;
 	check = kvzalloc(sizeof(*check), GFP_KERNEL);
 	if (!check)
 		return -ENOMEM;
 	if (!mmap_write_lock_killable(mm)) {
 		vma = find_victim(check, mm);
-		ret = vma ? break_and_check(check, vma) : -ENOENT;
+		if (!vma)
+			ret = -ENOENT;
+		else if (migrate)
+			ret = forget_migration_and_check(check, vma);
+		else
+			ret = break_and_check(check, vma);
 		mmap_write_unlock(mm);
 	}
 	kvfree(check);

@@ -565,7 +565,7 @@ TEST_F(rmap, drain)
 	EXPECT_EQ(0, write_text(RMAP "enabled", "1"));
 }
 
-/* A checker that finds nothing must be able to: it breaks one area and looks. */
+/* A checker that finds nothing must be able to: it breaks something of this process and looks. */
 TEST_F(rmap, checker_sees_a_break)
 {
 	char *base = map(3);
@@ -579,7 +579,9 @@ TEST_F(rmap, checker_sees_a_break)
 	if (err == -ENOENT)
 		SKIP(return, "no checker in this kernel");
 	EXPECT_EQ(-EUCLEAN, err);
+	EXPECT_EQ(-EUCLEAN, write_text(RMAP_CHECK, "migrate"));
 	EXPECT_EQ(-EINVAL, write_text(RMAP_CHECK, "broken"));
+	EXPECT_EQ(1, *word(base, 1));
 	EXPECT_EQ(0, rmap_check(NULL));
 }
 

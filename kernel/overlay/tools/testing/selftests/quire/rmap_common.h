@@ -33,7 +33,7 @@ static inline void *map(size_t pages)
 
 /* What the checker found; -1 where it is not built in. */
 struct rmap_report {
-	long borrowed, pages, ksm_pages, missing, chain_errors, longest_chain;
+	long borrowed, pages, ksm_pages, missing, chain_errors, longest_chain, unlinked, stale;
 };
 
 static inline int write_text(const char *path, const char *text)
@@ -105,6 +105,8 @@ static inline int rmap_check(struct rmap_report *report)
 		{ "missing", offsetof(struct rmap_report, missing) },
 		{ "chain_errors", offsetof(struct rmap_report, chain_errors) },
 		{ "longest_chain", offsetof(struct rmap_report, longest_chain) },
+		{ "unlinked", offsetof(struct rmap_report, unlinked) },
+		{ "stale_migrations", offsetof(struct rmap_report, stale) },
 	};
 	struct rmap_report unused;
 	char name[32];
@@ -122,9 +124,10 @@ static inline int rmap_check(struct rmap_report *report)
 			if (!strcmp(name, fields[i].name))
 				*(long *)((char *)report + fields[i].offset) = value;
 	fclose(file);
-	if (report->missing || report->chain_errors) {
-		printf("# rmap_check: missing %ld, chain_errors %ld, borrowed %ld\n",
-		       report->missing, report->chain_errors, report->borrowed);
+	if (report->missing > 0 || report->chain_errors > 0 || report->unlinked > 0 ||
+	    report->stale > 0) {
+		fprintf(stderr, "# rmap_check: missing %ld, chain_errors %ld, unlinked %ld, stale %ld\n",
+			report->missing, report->chain_errors, report->unlinked, report->stale);
 		return -EUCLEAN;
 	}
 	return 0;
