@@ -32,7 +32,8 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
     """
     failing = ["rmap_fail -t upgrade_fails -t split_borrows"] if kernel == "debug" else []
     selftests("rmap_basic", "rmap_chain", "rmap_files", "rmap_inside", "rmap_moves", "rmap_uffd", "rmap_model",
-              "rmap_model 400 11 deep", *failing, append="quire=rmap", numa=2)
+              "rmap_model 400 11 deep", "rmap_model 400 13 moved", *failing,
+              append="quire=rmap", numa=2)
 
 
 @pytest.mark.soak

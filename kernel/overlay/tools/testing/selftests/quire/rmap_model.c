@@ -7,18 +7,21 @@
  * waits for the end of it, and now and then has the kernel check its reverse
  * map. One operation at a time and a fixed seed: every run is the same.
  *
- * Usage: rmap_model [STEPS [SEED [deep] [shared]]]
+ * Usage: rmap_model [STEPS [SEED [deep] [shared] [moved]]]
  *
  * With "deep" mostly the youngest process is picked, so that forks make a chain
  * of generations, some of which write, split and merge. With "shared" forks share
- * page tables, too.
+ * page tables, too. With "moved" another process moves the pages of all of them from node
+ * to node meanwhile: what each must hold stays the same.
  */
 #define _GNU_SOURCE
+#include <linux/mempolicy.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "kselftest.h"
@@ -29,12 +32,13 @@
 #define PROCESSES 16
 #define CHECK_EVERY 16
 
-enum what { WRITE, VERIFY, PROTECT, ALLOW, MOVE, UNMAP, MAP, DISCARD, PAGEOUT, COLLAPSE, FORK,
-	    EXIT, NR_WHATS };
+enum what { WRITE, VERIFY, PROTECT, PROTECT_FEW, ALLOW, MOVE, UNMAP, MAP, DISCARD, PAGEOUT,
+	    MIGRATE, COLLAPSE, FORK, EXIT, NR_WHATS };
 
 static const unsigned char weight[NR_WHATS] = {
-	[WRITE] = 30, [VERIFY] = 10, [PROTECT] = 8, [ALLOW] = 10, [MOVE] = 8, [UNMAP] = 3,
-	[MAP] = 5, [DISCARD] = 3, [PAGEOUT] = 3, [COLLAPSE] = 1, [FORK] = 12, [EXIT] = 9,
+	[WRITE] = 30, [VERIFY] = 10, [PROTECT] = 8, [PROTECT_FEW] = 12, [ALLOW] = 10,
+	[MOVE] = 8, [UNMAP] = 3, [MAP] = 5, [DISCARD] = 3, [PAGEOUT] = 3, [MIGRATE] = 3,
+	[COLLAPSE] = 1, [FORK] = 12, [EXIT] = 9,
 };
 
 struct order {
@@ -50,9 +54,9 @@ static struct {
 } model[PAGES];
 
 static int sockets[PROCESSES][2];
-static pid_t pids[PROCESSES];
+static pid_t *pids;	/* in memory that all processes share, for who moves their pages */
 static uint64_t state;
-static bool deep, shared;
+static bool deep, shared, moved;
 static int youngest;
 
 static uint64_t chance(uint64_t below)
@@ -148,6 +152,19 @@ static void discard(const struct order *order)
 		model[i].value = 0;
 }
 
+/* Pages of a process to a node; 0: of this one. */
+static void migrate(pid_t pid, unsigned int first, unsigned int count, int node)
+{
+	static int nodes[PAGES], status[PAGES];
+	static void *pages[PAGES];
+
+	for (unsigned int i = 0; i < count; i++) {
+		pages[i] = at(first + i);
+		nodes[i] = node;
+	}
+	syscall(SYS_move_pages, pid, count, pages, nodes, status, MPOL_MF_MOVE_ALL);
+}
+
 static bool obey(const struct order *order)
 {
 	unsigned int first = order->first;
@@ -162,6 +179,7 @@ static bool obey(const struct order *order)
 	case VERIFY:
 		return verify();
 	case PROTECT:
+	case PROTECT_FEW:
 		return protect(order, false);
 	case ALLOW:
 		return protect(order, true);
@@ -178,6 +196,9 @@ static bool obey(const struct order *order)
 		return true;
 	case PAGEOUT:
 		madvise(at(first), order->count * PAGE, MADV_PAGEOUT);
+		return true;
+	case MIGRATE:
+		migrate(0, first, order->count, order->value % 2);
 		return true;
 	case COLLAPSE:
 		madvise(REGION, PAGES * PAGE, MADV_COLLAPSE);
@@ -292,7 +313,7 @@ static bool one_step(void)
 		;
 	if (deep && pids[youngest] && chance(4))
 		process = youngest;
-	order.count = 1 + chance(order.what == WRITE ? 1 : 64);
+	order.count = 1 + chance(order.what == WRITE ? 1 : order.what == PROTECT_FEW ? 8 : 64);
 	order.first = chance(PAGES - order.count + 1);
 	order.to = chance(PAGES - order.count + 1);
 	if (order.what == FORK)
@@ -328,18 +349,40 @@ static int run(unsigned long steps)
 	return rmap_check(NULL) != 0;
 }
 
+/*
+ * Until it is killed: some pages of a process, then some of another. A few at a time, for
+ * they are all without an entry until the last of them has been copied.
+ */
+static void move_for_ever(void)
+{
+	for (unsigned long i = 0;; i++) {
+		pid_t pid = pids[chance(PROCESSES)];
+
+		if (pid)
+			migrate(pid, chance(PAGES - 8), 8, i % 2);
+		usleep(500);
+	}
+}
+
 static void begin(void)
 {
+	pid_t first;
+
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	pids = mmap(NULL, PROCESSES * sizeof(*pids), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (pids == MAP_FAILED)
+		ksft_exit_fail_perror("mmap");
 	for (int i = 0; i < PROCESSES; i++)
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets[i]))
 			ksft_exit_fail_perror("socketpair");
-	pids[0] = fork();
-	if (!pids[0]) {
+	first = fork();
+	if (!first) {
 		if (!map_pages(0, PAGES))
 			_exit(3);
 		live(0);
 	}
+	pids[0] = first;
 }
 
 int main(int argc, char **argv)
@@ -347,12 +390,14 @@ int main(int argc, char **argv)
 	unsigned long steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 1500;
 	long enabled = read_number(RMAP "enabled"), tables = 0;
 	long borrowed = rmap_counter("borrowed");
+	pid_t mover = 0;
 	int failed;
 
 	state = argc > 2 ? strtoul(argv[2], NULL, 0) : 20020808;
 	for (int i = 3; i < argc; i++) {
 		deep |= !strcmp(argv[i], "deep");
 		shared |= !strcmp(argv[i], "shared");
+		moved |= !strcmp(argv[i], "moved");
 	}
 	ksft_print_header();
 	if (enabled < 0)
@@ -367,7 +412,13 @@ int main(int argc, char **argv)
 	if (shared)
 		tables = share_tables();
 	begin();
+	if (moved)
+		mover = fork();
+	if (moved && !mover)
+		move_for_ever();
 	failed = run(steps);
+	if (moved && (mover < 0 || kill(mover, SIGKILL) || waitpid(mover, NULL, 0) != mover))
+		failed = 1;
 	if (shared)
 		failed |= !shared_tables_since(tables);
 	failed |= rmap_counter("borrowed") <= borrowed;
