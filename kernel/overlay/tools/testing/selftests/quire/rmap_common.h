@@ -168,7 +168,9 @@ static inline bool have_swap(void)
 		fclose(file);
 	if (swap)
 		return true;
-	if (access("/sys/block/zram0", F_OK) || write_text("/sys/block/zram0/disksize", "64M"))
+	/* Another test's, which that has switched off. */
+	write_text("/sys/block/zram0/reset", "1");
+	if (write_text("/sys/block/zram0/disksize", "64M"))
 		return false;
 	return !system("mkswap /dev/zram0 >/dev/null 2>&1 && swapon /dev/zram0 2>/dev/null");
 }

@@ -181,16 +181,16 @@ FIXTURE_VARIANT(moves) {
 
 #define VARIANT(name, ...) FIXTURE_VARIANT_ADD(moves, name) { .disturb = name, __VA_ARGS__ }
 
-VARIANT(migrate, .forks = 200, .file = "/proc/vmstat", .counter = "pgmigrate_success ",
+VARIANT(migrate, .forks = 240, .file = "/proc/vmstat", .counter = "pgmigrate_success ",
 	.needs = "/sys/devices/system/node/node1");
-VARIANT(reclaim, .forks = 100, .file = "/proc/vmstat", .counter = "pswpout ",
+VARIANT(reclaim, .forks = 60, .file = "/proc/vmstat", .counter = "pswpout ",
 	.needs = "/sys/fs/cgroup/cgroup.subtree_control");
-VARIANT(compact, .forks = 60, .file = "/proc/vmstat", .counter = "pgmigrate_success ",
+VARIANT(compact, .forks = 40, .file = "/proc/vmstat", .counter = "pgmigrate_success ",
 	.needs = "/proc/sys/vm/compact_memory");
-VARIANT(merge, .forks = 60, .file = "/proc/vmstat", .counter = "cow_ksm ", .needs = KSM "run");
-VARIANT(collapse_and_split, .forks = 60, .file = "/proc/vmstat", .counter = "thp_split_page ",
+VARIANT(merge, .forks = 40, .file = "/proc/vmstat", .counter = "cow_ksm ", .needs = KSM "run");
+VARIANT(collapse_and_split, .forks = 40, .file = "/proc/vmstat", .counter = "thp_split_page ",
 	.needs = "/sys/kernel/debug/split_huge_pages");
-VARIANT(soft_offline, .forks = 60, .file = "/proc/meminfo", .counter = "HardwareCorrupted:",
+VARIANT(soft_offline, .forks = 40, .file = "/proc/meminfo", .counter = "HardwareCorrupted:",
 	.needs = "/proc/meminfo");
 
 FIXTURE_SETUP(moves)
@@ -255,13 +255,19 @@ static bool change(int round, bool afresh)
 	return true;
 }
 
+/* A fork takes many times as long on a kernel with checkers. */
+static int fewer_if_slow(int forks)
+{
+	return access("/sys/kernel/debug/kmemleak", F_OK) ? forks : forks / 4;
+}
+
 TEST_F(moves, child_has_every_page)
 {
 	long before = field(variant->file, variant->counter);
-	int status, bad = 0;
+	int forks = fewer_if_slow(variant->forks), status, bad = 0;
 
 	/* As many forks as it takes the disturber to do something, and then some. */
-	for (int i = 0; i < variant->forks || field(variant->file, variant->counter) <= before; i++) {
+	for (int i = 0; i < forks || field(variant->file, variant->counter) <= before; i++) {
 		pid_t pid = fork();
 
 		ASSERT_LE(0, pid);
@@ -307,6 +313,7 @@ TEST(relro_of_a_shell)
 {
 	long enabled = read_number(RMAP "enabled");
 	int status = -1, most = 0;
+	char forks[16];
 	pid_t shell;
 
 	if (enabled < 0)
@@ -314,11 +321,12 @@ TEST(relro_of_a_shell)
 	if (access("/sys/devices/system/node/node1", F_OK))
 		SKIP(return, "one node only");
 	ASSERT_TRUE(rmap_begin());
+	snprintf(forks, sizeof(forks), "%d", fewer_if_slow(240));
 	shell = fork();
 	ASSERT_LE(0, shell);
 	if (!shell) {
-		execl("/bin/sh", "sh", "-c", "i=0; while [ $i -lt 150 ]; do"
-		      " (: $(echo)) || exit 1; i=$((i + 1)); done", NULL);
+		execl("/bin/sh", "sh", "-c", "i=0; while [ $i -lt $0 ]; do"
+		      " (true) && x=$(echo) || exit 1; i=$((i + 1)); done", forks, NULL);
 		_exit(99);
 	}
 	for (int node = 1; !waitpid(shell, &status, WNOHANG); node = !node) {
