@@ -44,7 +44,8 @@
  * table present, which a CPU might still walk. The one that brings it to 0 drops the entries
  * and frees the table by RCU. A table that was adopted is an ordinary one again, and freed
  * in the ordinary way, which is safe: lockless walkers do not enter by marked PMDs, and the
- * reverse map's walkers hold a lock that unlinking the adopter's VMA waits for.
+ * reverse map's walkers hold a lock that unlinking the adopter's VMA waits for, as the
+ * adopter has a link wherever the sharer has one (quire_pt_mixable()).
  *
  * Undo: __quire_pt_unshare() gives a process a table of its own, and fork.c's drain all.
  */
@@ -244,19 +245,39 @@ static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
  * Changes no entry, and reads none unless the parent has ever pinned memory. The parent's
  * TLB must be flushed before the child runs and before the parent's mmap_lock is let go.
  * Context: the parent's mmap_lock is held for writing and its write_protect_seq is raised.
- * Returns how many use the table now, or 0 if it maps a pinned page.
+ * Returns how many use the table now, or 0 if it maps a pinned page or is gone.
  */
 unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
 			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd,
 			    bool mixed)
 {
 	struct mm_struct *src_mm = vma->vm_mm;
-	struct ptdesc *pt = quire_pmd_ptdesc(*src_pmd);
-	struct quire_pt_state *state = quire_pt_state(pt);
-	spinlock_t *ptl = pte_lockptr(src_mm, src_pmd);
+	struct quire_pt_state *state;
 	unsigned int users = 0;
+	struct ptdesc *pt;
+	spinlock_t *ptl;
+	pmd_t seen;
 
+	mmap_assert_write_locked(src_mm);
+	mmap_assert_write_locked(dst_mm);
+	vma_assert_write_locked(vma);
+	/*
+	 * These locks keep faults out, but not retract_page_tables(): it takes an empty table of
+	 * a file away under the file's i_mmap lock, the PMD's and the PTL, and RCU frees it.
+	 */
+	rcu_read_lock();
+	seen = pmdp_get_lockless(src_pmd);
+	if (unlikely(pmd_none(seen))) {
+		rcu_read_unlock();
+		return 0;
+	}
+	pt = quire_pmd_ptdesc(seen);
+	state = quire_pt_state(pt);
+	ptl = ptlock_ptr(pt);
 	spin_lock(ptl);
+	rcu_read_unlock();
+	if (unlikely(pmd_none(pmdp_get_lockless(src_pmd))))
+		goto out;
 	if (pmd_pt_shared(*src_pmd)) {
 		state->users++;
 	} else {
@@ -809,6 +830,7 @@ pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
  */
 struct mm_struct *quire_pt_charged(pmd_t *pmd)
 {
+	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
 	return *quire_pt_owner(quire_pmd_ptdesc(*pmd));
 }
 
@@ -818,6 +840,7 @@ struct mm_struct *quire_pt_charged(pmd_t *pmd)
  */
 unsigned int quire_pt_users(pmd_t *pmd)
 {
+	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->users;
 }
 
@@ -827,6 +850,7 @@ unsigned int quire_pt_users(pmd_t *pmd)
  */
 void quire_pt_note_reference(pmd_t *pmd)
 {
+	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
 	quire_pt_state(quire_pmd_ptdesc(*pmd))->flags |= QUIRE_PT_REFERENCED;
 	fork_count(FORK_REFERENCES);
 }
