@@ -60,6 +60,7 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen);
 void quire_pt_stray(void);
+bool quire_fork_mixes(void);
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
@@ -364,6 +365,7 @@ static inline bool quire_pt_used(void)
 }
 
 #define quire_pt_forgotten(pmd, seen)	false
+#define quire_fork_mixes()	false
 #define quire_pt_marked(pmd)	false
 #define quire_pt_shared(pmd)	false
 

@@ -88,6 +88,16 @@ VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
 	       dst->vm_flags == src->vm_flags;
 }
 
+/**
+ * quire_fork_mixes - may fork share mixed tables?
+ *
+ * Context: any; it may change at any moment. Return: whether the knob says so.
+ */
+bool quire_fork_mixes(void)
+{
+	return static_branch_unlikely(&quire_fork_key) && READ_ONCE(mixed);
+}
+
 static bool few_tables(struct mm_struct *mm)
 {
 	return mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables);
@@ -114,7 +124,7 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t
 		return FORK_REFUSED_RANGE;
 	if (mm_has_notifiers(mm))
 		return FORK_REFUSED_NOTIFIER;
-	if (*is_mixed && !quire_pt_mixable(mm, addr))
+	if (*is_mixed && !quire_pt_mixable(mm, dst->vm_mm, addr))
 		return FORK_REFUSED_VMA;
 	return -1;
 }

@@ -68,7 +68,7 @@ static inline bool quire_pt_is_mixed(pmd_t *pmd)
 }
 
 /* pt_mixed.c */
-bool quire_pt_mixable(struct mm_struct *mm, unsigned long addr);
+bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr);
 bool quire_pt_zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 			   unsigned long *addr, unsigned long end,
 			   struct zap_details *details);

@@ -54,15 +54,30 @@ VISIBLE_IF_KUNIT bool quire_pt_area_mixable(struct vm_area_struct *vma)
 	       (ops->map_pages == filemap_map_pages && !ops->open && !vma_is_dax(vma));
 }
 
+/*
+ * Did fork give the child's copy of an area no link to the area's anon_vmas, as it is empty?
+ * A walk of the reverse map that has found the parent's table through such an area does not
+ * keep the child's area from being unmapped, and with it a table that the child adopted:
+ * the one that the walk has in its hands.
+ */
+static bool is_unlinked(struct mm_struct *child, struct vm_area_struct *vma)
+{
+	struct vm_area_struct *copy = vma->anon_vma ? vma_lookup(child, vma->vm_start) : NULL;
+
+	/* The child's tree has the parent's areas where fork has not been yet. */
+	return copy && copy->vm_mm == child && !copy->anon_vma;
+}
+
 /**
  * quire_pt_mixable - may all areas that reach into a table be shared by fork
  * @mm: the parent, mmap_lock held for writing
+ * @child: the child, likewise
  * @addr: any address that the table maps
  *
  * Locks the areas for writing until mmap_lock is let go: from then on no fault has
  * any business in the table.
  */
-bool quire_pt_mixable(struct mm_struct *mm, unsigned long addr)
+bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr)
 {
 	unsigned long start = addr & PMD_MASK;
 	struct vm_area_struct *vma;
@@ -72,6 +87,8 @@ bool quire_pt_mixable(struct mm_struct *mm, unsigned long addr)
 		if (!quire_pt_area_mixable(vma))
 			return false;
 		vma_start_write(vma);
+		if (is_unlinked(child, vma))
+			return false;
 	}
 	/* Whoever will have such a table is a child of this fork, and so sees it. */
 	if (!READ_ONCE(quire_pt_mixed_made))

@@ -57,6 +57,7 @@
 #include <linux/oom.h>
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
+#include <linux/quire_fork.h>
 #include <linux/quire_rmap.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
@@ -212,6 +213,9 @@ static bool maps_nothing(struct vm_area_struct *vma)
 	vma_assert_write_locked(vma);
 	if (nr > EMPTY_PAGES || (addr ^ (vma->vm_end - 1)) & PMD_MASK ||
 	    vma->vm_flags & (VM_WRITE | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB))
+		return false;
+	/* A table is not shared where an area has no link: quire_pt_mixable(). */
+	if (quire_fork_mixes())
 		return false;
 	pmd = mm_find_pmd(mm, addr);
 	/* A table never goes while an area reaches into it that is no huge page long. */
