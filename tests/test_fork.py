@@ -64,7 +64,7 @@ def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, 
                    f"end=$((SECONDS + {minutes * 60})); "
                    f"while [ $SECONDS -lt $end ]; do echo seed $seed; {program} $seed 20; seed=$((seed + 100)); done; "
                    "grep pswpout /proc/vmstat",
-                   append="quire=fork", timeout=minutes * 60 + 600, walks=True)
+                   append="quire=fork", numa=2, timeout=minutes * 60 + 600, walks=True)
     assert result.status == 0, result.output[-4000:]
     assert int(result.output.rsplit("pswpout ", 1)[1].split()[0]) > 0, result.output[-4000:]
 

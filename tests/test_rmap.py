@@ -49,8 +49,8 @@ def test_with_all_features(selftests: Callable[..., dict[str, ktap.Report]]) -> 
 
     Hugetlbfs and huge pages of shared memory have neighbours then, too.
     """
-    selftests("rmap_model 600 7 shared", "rmap_model 400 11 deep shared", "rmap_race 5 shared", "rmap_uffd",
-              "fork_mixed", "fork_model 2 1", "shm_huge")
+    selftests("rmap_model 600 7 shared", "rmap_model 400 11 deep shared", "rmap_model 400 17 shared moved",
+              "rmap_race 5 shared", "rmap_uffd", "fork_mixed", "fork_model 2 2", "shm_huge", numa=2)
 
 
 def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None:
@@ -124,7 +124,7 @@ def test_model_soak(selftest: Callable[..., ktap.Report], minutes: int) -> None:
     end = time.monotonic() + minutes * 60
     while time.monotonic() < end:
         seed = random.randrange(1, 2**48)
-        how = random.choice([[], ["deep"], ["shared"], ["deep", "shared"]])
+        how = [word for word in ("deep", "shared", "moved") if random.random() < 0.5]
         print(f"rmap_model 6000 {seed} {' '.join(how)}")
         selftest("rmap_model", "6000", str(seed), *how, append=f"quire=rmap{',fork' * ('shared' in how)}",
-                 timeout=3600)
+                 numa=2, timeout=3600)

@@ -35,6 +35,8 @@ static long serve(char command, void *arg)
 	case 'P':
 		/* All that it may: what several processes map is left alone. */
 		return madvise(area, LEN, MADV_PAGEOUT);
+	case 'F':
+		return madvise(area, LEN, MADV_FREE);
 	case 'k':
 		return smaps_of(getpid(), area, "Swap");
 	}
@@ -94,6 +96,32 @@ TEST_SLOW(fork_swap, out_and_in)
 TEST_SLOW(fork_swap, written_after_out)
 {
 	ASSERT_TRUE(swap_out(self->area, LEN));
+	fill(self->area, PAGES, 11);
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 11));
+	EXPECT_TRUE(tables_consistent());
+}
+
+/* What one has given up is not the other's to lose: its entries say that they were written to. */
+TEST_SLOW(fork_swap, child_frees_lazily)
+{
+	ASSERT_EQ(0, ask(&self->child, 'F'));
+	ASSERT_TRUE(swap_out(self->area, LEN));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+	EXPECT_TRUE(tables_consistent());
+}
+
+TEST_SLOW(fork_swap, parent_frees_lazily)
+{
+	ASSERT_EQ(0, madvise(self->area, LEN, MADV_FREE));
+	for (int i = 0; i < 2000 && ask(&self->child, 'k') < (long)(LEN / 1024 * 3 / 4); i++) {
+		write_word(TOP "/memory.reclaim", "16M");
+		usleep(10000);
+	}
+	EXPECT_LE((long)(LEN / 1024 * 3 / 4), ask(&self->child, 'k'));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
 	fill(self->area, PAGES, 11);
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 11));
