@@ -37,7 +37,7 @@ demo: packages
 	@bench/demo
 
 check: packages
-	@$(BUILD) vanilla quire off
+	@$(BUILD) vanilla quire --objects off
 	@$(SUITE) --name check -m 'not soak and not debug_only'
 
 check-debug: packages
@@ -45,7 +45,7 @@ check-debug: packages
 	@$(SUITE) --name check-debug -m 'debug and not soak' --kernel debug
 
 soak: packages
-	@$(BUILD) vanilla quire debug
+	@$(BUILD) vanilla quire debug off
 	@MINUTES=$(MINUTES) $(SUITE) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) $(SUITE) --name soak-debug -m 'soak and debug' --timeout 0 --kernel debug
 

@@ -8,6 +8,7 @@ answers for every clone of this repository.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from guest import cli, paths, tree
@@ -33,9 +34,12 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
 }
 # On top of a distribution's configuration: guest.deb.
 PACKAGED = {"deb": ("deb",)}
+# What hooks, and the headers that they touch, reach most directly: each check compares off with vanilla here.
+DIRECTORIES = ("mm/", "fs/", "kernel/", "arch/x86/mm/", "ipc/")
 ESTIMATED_OBJECTS = 1600
 TOOLS = ("make", "gcc", "ld", "flex", "bison", "bc", "patch", "tar")
 ROOM_PER_VARIANT = 300 << 20
+ROOM_FOR_DIRECTORIES = 120 << 20
 ROOM_FOR_SOURCES = 2200 << 20
 REPRODUCIBLE = {
     "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 2026",
@@ -184,14 +188,15 @@ def _ending(process: "subprocess.Popen[str]") -> Iterator[str]:
         process.terminate()
 
 
-def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | None = None) -> int:
+def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: dict[str, str] | None = None) -> int:
     """Run make, with variables of its own in the environment; returns how many objects it compiled."""
     log = paths.BUILD / variant / "build.log"
     fresh = not (objects_of(variant) / "vmlinux").exists()
     before = _objects_made(variant) if fresh else 0  # by a build that was interrupted
-    expected, done, start, shown = _expected_objects(variant), 0, time.monotonic(), 0.0
+    whole = goals != DIRECTORIES
+    expected, done, start, shown = _expected_objects(variant) if whole else 0, 0, time.monotonic(), 0.0
     jobs = (os.cpu_count() or 1) + 1
-    command = make_command(variant, f"-j{jobs}", goal)
+    command = make_command(variant, f"-j{jobs}", *goals)
     terminal = sys.stderr.isatty()
     with open(log, "w", encoding="utf-8") as output, subprocess.Popen(
             command, cwd=source_of(variant), env={**environment(), **(extra or {})}, stdin=subprocess.DEVNULL,
@@ -211,7 +216,7 @@ def compile_goal(variant: str, goal: str = "bzImage", extra: dict[str, str] | No
         print("\r\033[K", end="", file=sys.stderr)
     if process.returncode:
         raise _failed(f"{variant}: the build failed", log)
-    if fresh:
+    if fresh and whole:
         paths.write_whole(_count(variant), str(_objects_made(variant)))
     return done
 
@@ -242,7 +247,7 @@ def build(variant: str) -> Path:
     (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     configure(variant)
-    done = compile_goal(variant)
+    done = compile_goals(variant)
     objects = objects_of(variant)
     image = image_of(variant)
     built = objects / "arch/x86/boot/bzImage"
@@ -256,13 +261,29 @@ def build(variant: str) -> Path:
     return image
 
 
-def check_space(variants: list[str], free: int) -> None:
-    """Raise BuildError if the disk cannot hold what is still to be built."""
-    missing = [variant for variant in variants if not (objects_of(variant) / "vmlinux").exists()]
-    needed = len(missing) * ROOM_PER_VARIANT + (0 if paths.TREE.exists() else ROOM_FOR_SOURCES)
-    if missing and free < needed:
-        raise BuildError(f"{free >> 20} MB are free for build/, {needed >> 20} MB are needed for {', '.join(missing)}: "
-                         "make room, or `make clean` and build again")
+def build_objects(variant: str) -> None:
+    """Configure a variant and build its objects in DIRECTORIES; its image, and the notes about that, stay as they are.
+
+    The caller holds the build lock and has updated the tree.
+    """
+    (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    configure(variant)
+    done = compile_goals(variant, DIRECTORIES)
+    _install(objects_of(variant) / ".config", paths.BUILD / variant / "config")
+    print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, of {' '.join(DIRECTORIES)} alone",
+          file=sys.stderr, flush=True)
+
+
+def check_space(variants: list[str], free: int, objects: Sequence[str] = ()) -> None:
+    """Raise BuildError if the disk cannot hold what is still to be built, whole or as objects alone."""
+    whole = [variant for variant in variants if not (objects_of(variant) / "vmlinux").exists()]
+    parts = [variant for variant in objects if not (objects_of(variant) / DIRECTORIES[0] / "built-in.a").exists()]
+    needed = (len(whole) * ROOM_PER_VARIANT + len(parts) * ROOM_FOR_DIRECTORIES
+              + (0 if paths.TREE.exists() else ROOM_FOR_SOURCES))
+    if (whole or parts) and free < needed:
+        raise BuildError(f"{free >> 20} MB are free for build/, {needed >> 20} MB are needed for "
+                         f"{', '.join(whole + parts)}: make room, or `make clean` and build again")
 
 
 def check_tools(tools: tuple[str, ...] = TOOLS) -> None:
@@ -272,27 +293,40 @@ def check_tools(tools: tuple[str, ...] = TOOLS) -> None:
         raise BuildError(f"this host has no {', '.join(missing)}: make packages (or python3 -m guest.packages)")
 
 
-def build_all(variants: list[str]) -> None:
-    """Update the tree and build the variants, one after the other."""
+def build_all(variants: list[str], objects: Sequence[str] = ()) -> None:
+    """Update the tree and build the variants, one after the other, then the objects of others."""
+    objects = [variant for variant in objects if variant not in variants]
     check_tools()
     with paths.build_lock():
-        check_space(variants, shutil.disk_usage(paths.BUILD).free)
+        check_space(variants, shutil.disk_usage(paths.BUILD).free, objects)
         tree.make_base()
-        if any(source_of(variant) == paths.TREE for variant in variants):
+        if any(source_of(variant) == paths.TREE for variant in variants + objects):
             tree.update()
         for variant in variants:
             build(variant)
+        for variant in objects:
+            build_objects(variant)
+
+
+def _variant(name: str) -> str:
+    if name not in FRAGMENTS:
+        raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(map(repr, FRAGMENTS))})")
+    return name
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     parser = cli.Parser(prog="python3 -m guest.build", description="Build kernel variants.")
-    parser.add_argument("variants", nargs="+", choices=list(FRAGMENTS), metavar="VARIANT",
-                        help=f"one of {', '.join(FRAGMENTS)}")
+    # With `choices`, argparse takes it for a wrong one that there is none.
+    parser.add_argument("variants", nargs="*", type=_variant, metavar="VARIANT", help=f"one of {', '.join(FRAGMENTS)}")
+    parser.add_argument("--objects", nargs="+", type=_variant, metavar="VARIANT", default=[],
+                        help=f"build no kernel of these, but the objects of {' '.join(DIRECTORIES)}")
     args = parser.parse_args(argv)
+    if not args.variants and not args.objects:
+        parser.error("no VARIANT")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that make is ended too
     try:
-        build_all(args.variants)
+        build_all(args.variants, args.objects)
     except (BuildError, tree.TreeError, OSError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1

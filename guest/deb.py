@@ -82,7 +82,7 @@ def make(config: Path, headers: bool = True) -> list[Path]:
         configure(config)
         version = tree.kernel_version(paths.TREE)
         profiles = ["nokerneldbg"] + ([] if headers else ["nokernelheaders"])
-        build.compile_goal(VARIANT, "bindeb-pkg", {
+        build.compile_goals(VARIANT, ("bindeb-pkg",), {
             "KDEB_PKGVERSION": f"{version}-{revision()}",
             "KDEB_SOURCENAME": SOURCE_NAME,
             "KDEB_CHANGELOG_DIST": "stable",

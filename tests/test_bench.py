@@ -436,11 +436,14 @@ def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A build that cannot end for want of room does not begin, and one that is done already needs none."""
     monkeypatch.setattr(paths, "BASE", tmp_path / "base")
     monkeypatch.setattr(paths, "TREE", tmp_path / "tree")
-    with pytest.raises(build.BuildError, match="make room"):
-        build.check_space(["vanilla"], 1 << 20)
+    for whole, objects in (["vanilla"], []), ([], ["vanilla"]):
+        with pytest.raises(build.BuildError, match="make room"):
+            build.check_space(whole, 1 << 20, objects)
     (tmp_path / "base/o-vanilla").mkdir(parents=True)
     (tmp_path / "base/o-vanilla/vmlinux").touch()
-    build.check_space(["vanilla"], 1 << 20)
+    (tmp_path / "base/o-vanilla/mm").mkdir()
+    (tmp_path / "base/o-vanilla/mm/built-in.a").touch()
+    build.check_space(["vanilla"], 1 << 20, ["vanilla"])
 
 
 def test_no_apt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,22 +16,26 @@ import pytest
 from bench import runner
 from guest import boot, build, paths, tree
 
-# Makes the files that guest.build asks for, but no object twice; and waits to be killed before the object STOP.
+# Makes the files that guest.build asks for, but no object twice; and waits to be killed before the object STOP. The
+# first eight objects are those of the folders that can be built alone.
 FAKE_MAKE = """#!/bin/sh
 for word; do case $word in O=*) out=${word#O=};; esac; goal=$word; done
 mkdir -p $out/arch/x86/boot
 case $goal in
 tinyconfig) echo CONFIG_TINY=y > $out/.config ;;
 olddefconfig) ;;
-bzImage)
+bzImage|ipc/)
 	[ -z "$SAYS" ] || { seq 100; echo "$SAYS"; exit 2; }
 	i=0
-	while [ $((i += 1)) -le 20 ]; do
+	last=20
+	[ $goal = bzImage ] || last=8
+	while [ $((i += 1)) -le $last ]; do
 		[ -e $out/$i.o ] && continue
 		echo "  CC      $i.o"
 		[ $i = "$STOP" ] && sleep 600
 		echo $i > $out/$i.o.tmp && mv $out/$i.o.tmp $out/$i.o
 	done
+	[ $goal = bzImage ] || exit 0
 	cat $out/*.o > $out/vmlinux
 	cp $out/vmlinux $out/arch/x86/boot/bzImage ;;
 esac
@@ -102,6 +106,27 @@ def test_interrupted_build_resumes(tmp_path: Path, how: signal.Signals) -> None:
     assert (shop.build / "vanilla/objects").read_text(encoding="utf-8") == "20"
     assert (shop.build / "vanilla/bzImage").read_text(encoding="utf-8").split() == [p.read_text().strip()
                                                                                    for p in shop.objects()]
+
+
+def test_objects_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No kernel is made of objects alone; a whole build completes and counts them, and its kernel survives the next."""
+    shop = Workshop(tmp_path)
+    shop.enter(monkeypatch)
+    monkeypatch.setattr(tree, "make_base", lambda: None)
+    kept = ("bzImage", "objects", "origin.json")
+    assert build.main(["--objects", "vanilla"]) == 0
+    assert "vanilla: 8 objects compiled" in capsys.readouterr().err and len(shop.objects()) == 8
+    assert {path.name for path in (shop.build / "vanilla").iterdir()} == {"config", "configure.log", "build.log"}
+    assert build.main(["vanilla", "--objects", "vanilla"]) == 0
+    said = capsys.readouterr().err
+    assert "vanilla: 12 objects compiled" in said and said.count("objects compiled") == 1
+    assert (shop.build / "vanilla/objects").read_text(encoding="utf-8") == "20"
+    whole = {name: (shop.build / "vanilla" / name).stat() for name in kept}
+    shop.objects()[0].unlink()
+    assert build.main(["--objects", "vanilla"]) == 0
+    assert "vanilla: 1 objects compiled" in capsys.readouterr().err
+    assert {name: (shop.build / "vanilla" / name).stat().st_mtime_ns for name in kept} == {
+        name: stat.st_mtime_ns for name, stat in whole.items()}
 
 
 @pytest.mark.soak

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Compiled out, the hooks leave nothing behind: every object of the off kernel equals vanilla's."""
+"""Compiled out, the hooks leave nothing behind: every object of the off kernel equals vanilla's.
+
+Each check compares the folders that hooks reach most directly, for which no kernel is linked; the soak compares all.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import elf
-from guest import build
+from guest import build, paths, tree
 
 # Holds the configuration as text, in which our symbols are named as not set.
 CONFIGURED = {"kernel/configs.o"}
@@ -25,15 +28,38 @@ def objects(variant: str) -> dict[str, Path]:
             if not name.startswith((*LINKED, "scripts/", "tools/")) and name not in CONFIGURED}
 
 
-def test_off_equals_vanilla() -> None:
-    """Code, data, relocations and section sizes of all objects are the same."""
-    vanilla, off = objects("vanilla"), objects("off")
-    assert len(vanilla) > 1000
+def compare(folders: tuple[str, ...], least: int) -> None:
+    """Assert that code, data, relocations and section sizes of all objects below these folders are the same."""
+    vanilla, off = ({name: path for name, path in objects(variant).items() if name.startswith(folders)}
+                    for variant in ("vanilla", "off"))
+    assert len(vanilla) > least
     assert sorted(vanilla) == sorted(off)
     differing = {name: elf.differences(vanilla[name], off[name]) for name in vanilla
                  if vanilla[name].read_bytes() != off[name].read_bytes()}
     told = [f"{name}: {', '.join(parts)}" for name, parts in differing.items() if parts]
     assert not told, "\n".join(told)
+
+
+def test_off_equals_vanilla() -> None:
+    """Where the hooks are, and what includes the headers that they touch most."""
+    compare(build.DIRECTORIES, 400)
+
+
+@pytest.mark.soak
+def test_all_of_off_equals_vanilla() -> None:
+    """Everywhere, where both kernels were built whole."""
+    for variant in ("vanilla", "off"):
+        if not (build.objects_of(variant) / "vmlinux").exists():
+            pytest.skip(f"{variant} was not built whole: make kernel VARIANT={variant}")
+    compare(("",), 1000)
+
+
+def test_hooks_edit_no_source_elsewhere() -> None:
+    """Each source that a hook edits is in a folder that each check compares."""
+    edited = {name for patch in tree.series(paths.HOOKS) for name in tree.touched_by(patch)}
+    sources = {name for name in edited if name.endswith((".c", ".S"))}
+    assert len(sources) > 30
+    assert not [name for name in sources if not name.startswith(build.DIRECTORIES)]
 
 
 @pytest.mark.parametrize("change, same", [
