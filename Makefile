@@ -37,7 +37,8 @@ demo: packages
 	@bench/demo
 
 check: packages
-	@$(BUILD) vanilla quire --objects off
+	@$(BUILD) quire --objects vanilla off
+	@needed=$$($(PYTHON) tests/record.py --needed) && if [ "$$needed" ]; then $(BUILD) $$needed; fi
 	@$(SUITE) --name check -m 'not soak and not debug_only'
 
 check-debug: packages

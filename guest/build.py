@@ -127,7 +127,8 @@ def _failed(what: str, log: Path, lines: int = 40) -> BuildError:
     return BuildError(f"{what}, {log.relative_to(paths.REPO)} says why: {advice}, it goes on where it ended")
 
 
-def _config_hash(variant: str) -> str:
+def config_hash(variant: str) -> str:
+    """Return a hash of what a variant's configuration is made from."""
     digest = hashlib.sha256()
     touched = paths.read_stamp(paths.TREE.with_name("tree.json")) or []
     kconfigs = [paths.TREE / name for name in touched if Path(name).name.startswith("Kconfig")]
@@ -141,7 +142,7 @@ def configure(variant: str) -> None:
     """Make a variant's .config from tinyconfig and its fragments, unless it is from these already."""
     objects = objects_of(variant)
     stamp = objects / ".quire-config"
-    wanted_hash = _config_hash(variant)
+    wanted_hash = config_hash(variant)
     if stamp.exists() and (objects / ".config").exists() and stamp.read_text(encoding="utf-8") == wanted_hash:
         return
     (paths.BUILD / variant / "configure.log").unlink(missing_ok=True)

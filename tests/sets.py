@@ -5,23 +5,54 @@ What passes on vanilla must pass on quire, and nothing may be newly skipped; --k
 quire's place. Some of these tests race with the machine: a difference counts when it shows a second time, in a fresh
 guest of either kernel.
 
+What a set says on vanilla is recorded in the repository (tests/record.py), and the record stands for vanilla where it
+fits: where base, configuration, compiler, emulator and guest are those that it was made with. Else vanilla is booted.
+
 A test is a program with its arguments, as a shell would be told.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import group
-from guest import boot, build, paths
+from guest import boot, build, paths, tree
 
+RECORDS = paths.REPO / "tests" / "records"
+# The guests of all sets, but for a set's own options.
+SHAPE = {"cpus": 2, "memory": "3G", "numa": 1}
 LINE = re.compile(r"\s*(not )?ok \d+ (.*)")
 ORDER = ["pass", "skip", "fail", "missing"]
+ASK_VANILLA = "(vanilla as recorded: make kernel VARIANT=vanilla, then the second run asks vanilla itself)"
+
+
+@dataclass(frozen=True)
+class Set:
+    """Tests that one guest runs; `run` runs some of them on a kernel with its boot options, once `prepare` was called.
+
+    `script` is what runs them in the guest, `options` are what the guest has more than others (guest.boot.run).
+    """
+
+    name: str
+    tests: list[str]
+    script: Path
+    prepare: Callable[[], None]
+    run: Callable[[list[str], str, str], dict[str, str]]
+    options: dict[str, Any] = field(default_factory=dict)
+    in_check: bool = False
+
+    @property
+    def record(self) -> Path:
+        """The file with what it says on vanilla."""
+        return RECORDS / f"{self.name}.json"
 
 
 def results(output: str) -> dict[str, str]:
@@ -80,8 +111,7 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
             subprocess.run(command, cwd=paths.BASE, check=True, stdin=subprocess.DEVNULL)
 
 
-def run_guest(command: list[str], kernel: str, append: str, memory: str = "3G", limit: float = 1500,
-              **options: int) -> str:
+def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500, **options: Any) -> str:
     """Run a script of sets in a fresh guest and return its output.
 
     A splat, or a complaint of the features' checkers at the end, is a failure of the test that calls this.
@@ -91,20 +121,73 @@ def run_guest(command: list[str], kernel: str, append: str, memory: str = "3G", 
     """
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
     script = group.with_walks(shlex.join(["env", f"SLOWDOWN={slowdown}", *command]))
-    result = boot.run(script, kernel=kernel, append=append, memory=memory, timeout=limit * slowdown, **options)
+    result = boot.run(script, kernel=kernel, append=append, timeout=limit * slowdown, **{**SHAPE, **options})
     complaint = "\n".join(map(str, result.splats)) or group.walks(result.output)
     assert not complaint, complaint
     return result.output
 
 
+def _version(program: str) -> str:
+    return subprocess.run([program, "--version"], text=True, check=True, stdout=subprocess.PIPE).stdout.split("\n")[0]
+
+
+def key_of(one: Set, kernel: str) -> dict[str, Any]:
+    """Return what a set's outcomes on vanilla depend on; `kernel` is any that is built, to see whether KVM works."""
+    return {
+        "base": tree.kernel_version(paths.BASE),
+        "configuration": build.config_hash("vanilla"),
+        "compiler": _version("gcc"),
+        "emulator": _version(boot.QEMU),
+        "guest": {**SHAPE, **one.options, "accelerator": "KVM" if boot.kvm_works(kernel) else "TCG"},
+        "script": hashlib.sha256(one.script.read_bytes()).hexdigest(),
+        "tests": one.tests,
+    }
+
+
+def misfit(one: Set, kernel: str) -> str:
+    """Say why a set's record cannot stand for vanilla here, "" if it can."""
+    known = paths.read_stamp(one.record)
+    if known is None:
+        return "there is no record"
+    return "; ".join(f"{part}: {value} here, {known['key'].get(part)} in the record"
+                     for part, value in key_of(one, kernel).items() if known["key"].get(part) != value)
+
+
+def vanilla_of(one: Set, kernel: str) -> dict[str, str]:
+    """Return what a set says on vanilla: the steady cases of the record where it fits, else those of a guest."""
+    why = misfit(one, kernel)
+    if why:
+        print(f"{one.name}: vanilla is booted ({why})")
+        return one.run(one.tests, "vanilla", "")
+    known = paths.read_stamp(one.record)
+    return {case: outcome for case, outcome in known["cases"].items() if case not in known["unsteady"]}
+
+
+def compare(one: Set, kernel: str, least: int) -> dict[str, str]:
+    """Assert that nothing is worse on a kernel of ours, features off or on, and that more than `least` pass on vanilla.
+
+    Returns what the set says on vanilla.
+    """
+    one.prepare()
+    vanilla = vanilla_of(one, kernel)
+    assert sum(outcome == "pass" for outcome in vanilla.values()) > least, f"hardly anything ran on vanilla: {vanilla}"
+    for features in ("off", "on"):
+        check(one.run, one.tests, features, vanilla, kernel)
+    return vanilla
+
+
 def check(run: Callable[[list[str], str, str], dict[str, str]], tests: list[str], features: str,
           vanilla: dict[str, str], kernel: str) -> None:
-    """Assert that nothing is worse on a kernel of ours; `run` runs tests on a kernel with its boot options."""
-    append = f"quire={features}"
+    """Assert that nothing is worse on a kernel of ours; `run` runs tests on a kernel with its boot options.
+
+    Without a kernel of vanilla, the second run is compared with what was compared with the first.
+    """
+    append, asked = f"quire={features}", build.image_of("vanilla").exists()
     worse = regressions(vanilla, run(tests, kernel, append))
     if worse:
         again = sorted({case.split(":")[0] for case in worse}, key=tests.index)
         print("worse the first time:", worse)
-        second = regressions(run(again, "vanilla", ""), run(again, kernel, append))
+        second = regressions(run(again, "vanilla", "") if asked else vanilla, run(again, kernel, append))
         worse = {case: text for case, text in second.items() if case in worse}
-    assert not worse, "\n".join(f"{case}: {text}" for case, text in sorted(worse.items()))
+    assert not worse, "\n".join([*(f"{case}: {text}" for case, text in sorted(worse.items())),
+                                 *([] if asked else [ASK_VANILLA])])

@@ -47,22 +47,25 @@ LEFT_OUT = {
     "write_to_hugetlbfs": "helps scripts that want control groups of huge pages, which our kernels have not",
 }
 PROGRAMS = paths.BUILD / "mm_selftests"
+SCRIPT = paths.REPO / "tests/mm_selftests.sh"
 
 
 def run_set(tests: list[str], kernel: str, append: str, **options: int) -> dict[str, str]:
     """Run tests in a fresh guest and return their results."""
-    command = [str(paths.REPO / "tests/mm_selftests.sh"), str(PROGRAMS), *tests]
-    return sets.results(sets.run_guest(command, kernel, append, **options))
+    return sets.results(sets.run_guest([str(SCRIPT), str(PROGRAMS), *tests], kernel, append, **options))
 
 
-def compare(tests: list[str], kernel: str, least: int, part: str = "mm", **options: int) -> None:
-    """Assert that nothing is worse on a kernel, features off or on, and that more than `least` pass on vanilla."""
-    sets.build_programs(PROGRAMS, {part: tests})
-    run = partial(run_set, **options)
-    vanilla = run(tests, "vanilla", "")
-    assert sum(outcome == "pass" for outcome in vanilla.values()) > least, f"hardly anything ran on vanilla: {vanilla}"
-    for features in ("off", "on"):
-        sets.check(run, tests, features, vanilla, kernel)
+def a_set(name: str, tests: list[str], part: str = "mm", in_check: bool = False, **options: int) -> sets.Set:
+    """Return a set of programs of one folder of the kernel's selftests."""
+    return sets.Set(name, tests, SCRIPT, partial(sets.build_programs, PROGRAMS, {part: tests}),
+                    partial(run_set, **options), options, in_check)
+
+
+CHECKED = a_set("mm", TESTS, in_check=True)
+SOAKED = {part: a_set(f"mm-{part.replace(' ', '-')}", tests, **GUESTS.get(part, {})) for part, tests in LONG.items()}
+SEALED = a_set("memfd", MEMFD, "memfd")
+CLONED = a_set("clone3", CLONE3, "clone3")
+SETS = [CHECKED, *SOAKED.values(), SEALED, CLONED]
 
 
 def test_check_set(kernel: str) -> None:
@@ -70,7 +73,7 @@ def test_check_set(kernel: str) -> None:
 
     One test and not two, which could be two workers': vanilla is to run once.
     """
-    compare(TESTS, kernel, 500)
+    sets.compare(CHECKED, kernel, 500)
 
 
 @pytest.mark.soak
@@ -78,21 +81,21 @@ def test_check_set(kernel: str) -> None:
 @pytest.mark.parametrize("part", LONG)
 def test_long_set(kernel: str, part: str) -> None:
     """The same for those that take minutes."""
-    compare(LONG[part], kernel, 5, **GUESTS.get(part, {}))
+    sets.compare(SOAKED[part], kernel, 5)
 
 
 @pytest.mark.soak
 @pytest.mark.debug
 def test_memfd(kernel: str) -> None:
     """The same for sealed and shared memory, which reports by its status alone."""
-    compare(MEMFD, kernel, 0, "memfd")
+    sets.compare(SEALED, kernel, 0)
 
 
 @pytest.mark.soak
 @pytest.mark.debug
 def test_clone3(kernel: str) -> None:
     """The same for processes that are made by clone3()."""
-    compare(CLONE3, kernel, 5, "clone3")
+    sets.compare(CLONED, kernel, 5)
 
 
 def test_every_program_is_in_a_set_or_left_out() -> None:

@@ -46,6 +46,7 @@ def test_output_status_and_surroundings(kernel: str) -> None:
     assert done.stdout == "".join(f"{number}\n" for number in range(1, 100001)) + "to-stderr\n0\n2\n"
 
 
+@pytest.mark.soak
 def test_vanilla_boots_without_quire() -> None:
     """The pristine kernel runs in the same guest, and has none of ours."""
     result = boot.run("test ! -e /sys/kernel/mm/quire", kernel="vanilla")

@@ -8,7 +8,7 @@ a difference counts when it shows a second time.
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from functools import partial
 
 import pytest
 
@@ -22,6 +22,7 @@ EXEC_TESTS = ["execveat", "non-regular", "recursion-depth", "null-argv",
 FTRACE_TESTS = ["dynevent/add_remove_uprobe.tc", "kprobe/uprobe_syntax_errors.tc"]
 TESTS = MM_TESTS + EXEC_TESTS + FTRACE_TESTS
 PROGRAMS = paths.BUILD / "text_selftests"
+SCRIPT = paths.REPO / "tests/text_selftests.sh"
 
 
 def as_ktap(output: str) -> str:
@@ -43,29 +44,21 @@ def as_ktap(output: str) -> str:
     return "\n".join(lines[:-1])
 
 
-@pytest.fixture(scope="session", name="programs")
-def fixture_programs() -> Path:
-    """The programs, built once."""
-    sets.build_programs(PROGRAMS, {"mm": MM_TESTS, "exec": EXEC_TESTS})
-    return PROGRAMS
-
-
 def run_set(tests: list[str], kernel: str, append: str) -> dict[str, str]:
     """Run tests in a fresh guest and return their results."""
-    command = [str(paths.REPO / "tests/text_selftests.sh"), str(PROGRAMS), *tests]
-    return sets.results(as_ktap(sets.run_guest(command, kernel, append)))
+    return sets.results(as_ktap(sets.run_guest([str(SCRIPT), str(PROGRAMS), *tests], kernel, append)))
+
+
+SET = sets.Set("text", TESTS, SCRIPT, partial(sets.build_programs, PROGRAMS, {"mm": MM_TESTS, "exec": EXEC_TESTS}),
+               run_set)
 
 
 @pytest.mark.soak
 @pytest.mark.debug
-def test_set(programs: Path, kernel: str) -> None:
+def test_set(kernel: str) -> None:
     """Nothing that passes on vanilla fails, is skipped or is missing on quire, with the features off or on."""
-    assert programs.exists()
-    vanilla = run_set(TESTS, "vanilla", "")
-    assert sum(outcome == "pass" for outcome in vanilla.values()) > 40, f"hardly anything ran on vanilla: {vanilla}"
+    vanilla = sets.compare(SET, kernel, 40)
     assert all(vanilla.get(f"{test}: status") == "pass" for test in FTRACE_TESTS), vanilla
-    for features in ("off", "on"):
-        sets.check(run_set, TESTS, features, vanilla, kernel)
 
 
 def test_words_of_khugepaged() -> None:
