@@ -12,6 +12,7 @@ and nearly every process of a guest would have pinned memory, as hardly any on a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -42,6 +43,14 @@ NO_POWEROFF = "the guest did not power off within {:.0f} s: see where the kernel
 ROOT_FLAGS = "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
 TAINTS = {5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
 BINARIES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+
+# virtme-ng does not tell how QEMU ended. A number above 128 is a signal's, as in every shell.
+QEMU_SCRIPT = """#!/bin/sh
+{qemu} "$@"
+status=$?
+echo $status >{folder}/qemu.status
+exit $status
+"""
 
 # $1: the run's folder. The command is a script there. The guest's script must outlive what the command does to
 # memory, so the OOM killer spares it, but not the command.
@@ -145,8 +154,8 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
     if qemu_options:
         qemu += " " + qemu_options
     command = [vng, "--run", str(kernel), "--verbose", "--user", "root", "--disable-microvm", "--force-9p",
-               "--cpus", str(cpus), "--memory", memory, f"--rwdir={paths.REPO}", f"--qemu-opts={qemu}",
-               "--append", f"rootflags={ROOT_FLAGS}",
+               "--cpus", str(cpus), "--memory", memory, f"--rwdir={paths.REPO}", "--qemu", str(folder / "qemu"),
+               f"--qemu-opts={qemu}", "--append", f"rootflags={ROOT_FLAGS}",
                "--exec", f"bash {shlex.quote(str(folder / 'guest.sh'))} {shlex.quote(str(folder))}"]
     if not kvm:
         # The timer of a guest that waits for its host's processors looks dead to the kernel's test of it.
@@ -196,6 +205,14 @@ def _folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _write_scripts(folder: Path, command: str) -> None:
+    (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
+    (folder / "command").write_text(command, encoding="utf-8")
+    qemu = folder / "qemu"
+    qemu.write_text(QEMU_SCRIPT.format(qemu=_find(QEMU), folder=shlex.quote(str(folder))), encoding="utf-8")
+    qemu.chmod(0o755)
+
+
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -208,7 +225,7 @@ class _Guest:
         self.on_output = on_output
         self.passed = 0
         self.killed = False
-        for name in ("output", "protocol", "console", "vng"):
+        for name in ("output", "protocol", "console", "vng", "qemu.status"):
             (folder / name).unlink(missing_ok=True)
         # pylint: disable=consider-using-with
         with open(folder / "vng", "wb") as chatter:
@@ -240,6 +257,10 @@ class _Guest:
             if line.split(" ", 1)[0] == word:
                 return line[len(word):].strip()
         return None
+
+    def ended_by_signal(self) -> bool:
+        """Say whether a signal ended QEMU; that this class ends the guest is none."""
+        return int(_read(self.folder / "qemu.status") or 0) > 128
 
     def pass_output(self) -> None:
         """Hand on what the command has printed since the last call."""
@@ -299,15 +320,46 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
     return result
 
 
+def _run_once(guest: _Guest, boot_limit: float, timeout: float) -> tuple[Result, str]:
+    """Return what came of a guest, and when its host failed it: before "init", during the "command", or never ("").
+
+    A kernel that complained, a command that has a status and one that came to its limit are not the host's failures.
+    """
+    in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
+    if guest.said("started") is None:
+        guest.kill()
+        result = _judge(guest, "" if in_time else NO_INIT.format(boot_limit), 0)
+        result.console += _read(guest.folder / "vng")
+        return result, "" if result.splats else "init"
+    started, timed_out = time.monotonic(), ""
+    if not guest.wait(lambda: guest.said("status") is not None, timeout):
+        timed_out = NO_END.format(timeout)
+    seconds = time.monotonic() - started
+    if not timed_out and not guest.wait(lambda: False, POWEROFF_LIMIT):
+        timed_out = NO_POWEROFF.format(POWEROFF_LIMIT)
+    guest.kill()
+    result = _judge(guest, timed_out, seconds)
+    finished = timed_out or guest.said("status") or result.splats
+    return result, "command" if not finished and guest.ended_by_signal() else ""
+
+
+def _start_again(reason: str, attempt: int) -> None:
+    print(f"guest: {reason}; starting it again", file=sys.stderr, flush=True)
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
+    paths.note("restarts", test=test, reason=reason, attempt=attempt)
+
+
 def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: int = 2, append: str = "",
         icount: bool = False, timeout: float = 600, numa: int = 1, on_output: Callable[[str], None] | None = None,
-        kvm: bool | None = None, qemu: str = "") -> Result:
+        kvm: bool | None = None, qemu: str = "", rerun: bool = True) -> Result:
     """Boot a variant, run a command (a list, or a line for bash) in it as root and return what came of it.
 
-    The host's files are visible read-only, this repository and /tmp (the guest's own) are writable. A guest that does
-    not reach its init is started again, up to three times in all; a command that was started is never run twice.
-    `timeout` counts from the command's start. With `icount` there is one CPU and guest time counts instructions.
-    `qemu` is more of QEMU's own options, such as a device.
+    The host's files are visible read-only, this repository and /tmp (the guest's own) are writable. `timeout` counts
+    from the command's start. With `icount` there is one CPU and guest time counts instructions. `qemu` is more of
+    QEMU's own options, such as a device.
+
+    A guest that does not reach its init is started again, up to three times in all. So is one, once, whose QEMU a
+    signal ended, unless the command must not run twice (`rerun`). What a kernel or a command did is never tried again.
     """
     check_memory(memory)
     image = image_of(kernel)
@@ -319,35 +371,20 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
         cpus, kvm = 1, False
     if kvm is None:
         kvm = kvm_works(kernel)
-    boot_limit = BOOT_LIMIT.get(kernel, BOOT_LIMIT_OTHERS)
-    begin = time.monotonic()
     with _folder() as folder:
-        (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
-        (folder / "command").write_text(_command_script(cmd, os.getcwd()), encoding="utf-8")
+        _write_scripts(folder, _command_script(cmd, os.getcwd()))
         command = _vng(folder, image, memory, cpus, append, icount, kvm, numa, qemu)
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             guest = _Guest(folder, command, on_output)
             try:
-                in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
-                if guest.said("started") is None:
-                    guest.kill()
-                    result = _judge(guest, "" if in_time else NO_INIT.format(boot_limit), 0)
-                    if result.splats or attempt == ATTEMPTS:
-                        result.console += _read(folder / "vng")
-                        return result
-                    print(f"guest: {result.reason}; starting it again", file=sys.stderr)
-                    continue
-                started, timed_out = time.monotonic(), ""
-                if not guest.wait(lambda: guest.said("status") is not None, timeout):
-                    timed_out = NO_END.format(timeout)
-                seconds = time.monotonic() - started
-                if not timed_out and not guest.wait(lambda: False, POWEROFF_LIMIT):
-                    timed_out = NO_POWEROFF.format(POWEROFF_LIMIT)
-                guest.kill()
-                return _judge(guest, timed_out, seconds)
+                result, failed = _run_once(guest, BOOT_LIMIT.get(kernel, BOOT_LIMIT_OTHERS), timeout)
             finally:
                 guest.kill()
-    raise BootError(f"no guest after {time.monotonic() - begin:.0f} s")
+            if not failed or attempt == ATTEMPTS or (failed == "command" and not rerun):
+                break
+            rerun = rerun and failed != "command"
+            _start_again(result.reason, attempt)
+    return result
 
 
 def image_of(kernel: str) -> Path:
@@ -374,8 +411,7 @@ def kvm_works(kernel: str) -> bool:
     if known:
         return bool(known["works"])
     with _folder() as folder:
-        (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
-        (folder / "command").write_text("true\n", encoding="utf-8")
+        _write_scripts(folder, "true\n")
         guest = _Guest(folder, _vng(folder, image, "1G", 1, "", False, True, 1), None)
         guest.wait(lambda: guest.said("status") is not None, 90)
         works = guest.said("status") == "0"

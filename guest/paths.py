@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,24 @@ def read_stamp(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def note(name: str, **what: object) -> None:
+    """Append what happened, and when, to a list in build/counts, of which tests/run.py tells."""
+    counts = BUILD / "counts"
+    counts.mkdir(parents=True, exist_ok=True)
+    with open(counts / name, "a", encoding="utf-8") as notes:
+        notes.write(json.dumps({"at": round(time.time(), 1), **what}) + "\n")
+
+
+def notes(name: str, since: float = 0.0) -> list[dict[str, Any]]:
+    """Return what was noted in such a list since a time; a line that is cut off is none."""
+    found: list[dict[str, Any]] = []
+    path = BUILD / "counts" / name
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return [one for one in found if one["at"] >= since]
 
 
 @contextlib.contextmanager

@@ -11,10 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parent.parent
-COUNTS = REPO / "build" / "counts"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from guest import paths  # noqa: E402  pylint: disable=wrong-import-position
+
+COUNTS = paths.BUILD / "counts"
 
 
 class Counter:
@@ -36,14 +40,21 @@ def line(counts: dict[str, int]) -> str:
     return f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
 
 
+def restarts(since: float) -> str:
+    """Say how many guests of tests were started again since then, for whatever their host did, and whose they were."""
+    found = [one for one in paths.notes("restarts", since) if one["test"]]
+    return "\n".join([f"guests started again: {len(found)}", *(f"  {one['test']}: {one['reason']}" for one in found)])
+
+
 def run(name: str, arguments: list[str]) -> int:
     """Run pytest, keep and print the counts."""
     import pytest  # pylint: disable=import-outside-toplevel
-    counter = Counter()
+    counter, begin = Counter(), time.time()
     code = int(pytest.main(arguments, plugins=[counter]))
     if code and not counter.counts["failed"]:
         counter.counts["failed"] = 1
     keep(name, counter.counts)
+    print(restarts(begin))
     print(line(counter.counts), flush=True)
     return code
 

@@ -328,3 +328,55 @@ def test_guests_that_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit
     monkeypatch.setattr(boot, limit, 1.0)
     result = boot.run("true", memory="1G", kvm=False)
     assert result.status == boot.HUNG and reason in result.reason and "guest/run --console" in result.reason
+
+
+STATUS = "printf 'started\\nstatus {}\\n' >$folder/protocol"
+SHOT = "echo started >$folder/protocol; echo 137 >$folder/qemu.status"
+
+
+@pytest.mark.parametrize("starts, rerun, status, reasons", [
+    (["exit 1", "exit 1", STATUS.format(0)], True, 0, ["without a status", "without a status"]),
+    (["exit 1", "exit 1", "exit 1"], True, boot.DIED, ["without a status", "without a status"]),
+    ([SHOT, STATUS.format(0)], True, 0, ["without a status"]),
+    ([SHOT, SHOT], True, boot.DIED, ["without a status"]),
+    ([SHOT, "exit 1", STATUS.format(3)], True, 3, ["without a status", "without a status"]),
+    (["echo 137 >$folder/qemu.status", "echo started >$folder/protocol"], True, boot.DIED, ["without a status"]),
+    ([SHOT], False, boot.DIED, []),
+    ([f"{SHOT}; {STATUS.format(boot.DIED)}"], True, boot.DIED, []),
+    ([f"{SHOT}; echo 'Kernel panic - not syncing: x' >&2"], True, boot.SPLAT, []),
+    ([f"{SHOT}; sleep 600"], True, boot.HUNG, []),
+    (["echo 'Kernel panic - not syncing: x' >&2"], True, boot.SPLAT, []),
+    (["echo started >$folder/protocol; echo 0 >$folder/qemu.status; exit 255"], True, boot.DIED, []),
+    (["echo started >$folder/protocol; echo 1 >$folder/qemu.status; exit 255"], True, boot.DIED, []),
+    (["echo started >$folder/protocol; kill -KILL $$"], True, boot.DIED, []),
+])
+def test_guests_that_are_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, starts: list[str], rerun: bool,
+                                       status: int, reasons: list[str]) -> None:
+    """What the host did to a guest is tried again and noted; a complaint, a status, a hang and a power-off are not."""
+    (tmp_path / "quire").mkdir()
+    (tmp_path / "quire/bzImage").touch()
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    for number, start in enumerate(starts):
+        (tmp_path / f"start{number}").write_text(start, encoding="utf-8")
+    script = (f"number=$(cat {tmp_path}/number 2>/dev/null || echo 0); echo $((number + 1)) >{tmp_path}/number; "
+              f". {tmp_path}/start$number")
+    monkeypatch.setattr(boot, "_vng", lambda folder, *rest: ["sh", "-c", f"folder={folder}; {script}"])
+    result = boot.run("true", memory="1G", timeout=1, kvm=False, rerun=rerun)
+    noted = paths.notes("restarts")
+    assert result.status == status and (tmp_path / "number").read_text(encoding="utf-8") == f"{len(starts)}\n"
+    assert len(noted) == len(reasons) and all(told in one["reason"] for one, told in zip(noted, reasons))
+    assert [one["attempt"] for one in noted] == list(range(1, len(noted) + 1))
+    assert all("::test_guests_that_are_started_again[" in one["test"] for one in noted)
+
+
+@pytest.mark.parametrize("does, status", [("kill -KILL $$", "137"), ("exit 1", "1"), ("echo $2", "0")])
+def test_how_qemu_ended_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str, status: str) -> None:
+    """The script that is QEMU to virtme-ng hands on arguments, output and status, and keeps the status."""
+    fake = tmp_path / "fake"
+    fake.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+    fake.chmod(0o755)
+    monkeypatch.setattr(boot, "_find", lambda _: str(fake))
+    boot._write_scripts(tmp_path, "true")  # pylint: disable=protected-access
+    done = subprocess.run([tmp_path / "qemu", "-m", "1 G"], text=True, check=False, stdout=subprocess.PIPE)
+    assert (tmp_path / "qemu.status").read_text(encoding="utf-8") == f"{status}\n"
+    assert str(done.returncode) == status and done.stdout == ("1 G\n" if status == "0" else "")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,12 +30,12 @@ def test_incomplete_reports_are_problems() -> None:
 
 
 def run_suite(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
-    """Run tests/run.py over a file of tests."""
+    """Run tests/run.py over a file of tests, with `folder` as build/."""
     (folder / "test_sample.py").write_text(text, encoding="utf-8")
     program = f"""
 import sys; sys.path.insert(0, {str(paths.REPO / 'tests')!r})
 import run; from pathlib import Path
-run.COUNTS = Path({str(folder / 'counts')!r})
+run.paths.BUILD = Path({str(folder)!r}); run.COUNTS = run.paths.BUILD / 'counts'
 code = run.run('sample', ['-q', '-p', 'no:cacheprovider', '--rootdir', {str(folder)!r}, {str(folder)!r}])
 run.total(['sample', 'sample'])
 sys.exit(code)"""
@@ -105,3 +106,21 @@ def test_a_command_keeps_its_status_beside_the_walks() -> None:
     done = subprocess.run(["bash", "-c", group.with_walks("echo said; exit 3")], text=True, check=False, timeout=60,
                           capture_output=True)
     assert (done.returncode, done.stdout, group.walks(done.stdout)) == (3, "said\n", "")
+
+
+def test_guests_that_were_started_again_are_told(tmp_path: Path) -> None:
+    """Those of this run's tests, with the test, are named before the counts; earlier ones and other guests' are not."""
+    noted = [{"at": 1.0, "test": "test_old", "reason": "x"}, {"at": 9e9, "test": "", "reason": "x"}]
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts/restarts").write_text("".join(f"{json.dumps(one)}\n" for one in noted), encoding="utf-8")
+    done = run_suite(tmp_path, f"""
+import sys; sys.path.insert(0, {str(paths.REPO)!r})
+from pathlib import Path
+from guest import boot, paths
+def test_a():
+    paths.BUILD = Path({str(tmp_path)!r})
+    boot._start_again("no init", 1)
+""")
+    *_, told, test, counts, _ = done.stdout.splitlines()
+    assert (told, counts) == ("guests started again: 1", "1 passed, 0 failed, 0 skipped"), done.stdout
+    assert test.strip().endswith("test_sample.py::test_a: no init")
