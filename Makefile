@@ -5,7 +5,8 @@ VARIANT ?= quire
 FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
-SUITE = $(PYTHON) tests/run.py -n $(JOBS) --dist worksteal --durations 20 --durations-min 10
+BEGUN := $(shell date +%s)
+SUITE = $(PYTHON) tests/run.py --since $(BEGUN) -n $(JOBS) --dist worksteal --durations 10
 BUILD = python3 -m guest.build
 
 .PHONY: help packages kernel demo deb check check-debug soak bench results clean distclean

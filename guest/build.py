@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -162,6 +163,21 @@ def merge(variant: str) -> None:
         raise BuildError(f"{variant}: Kconfig did not take these symbols: {', '.join(missing)}")
 
 
+def _cache_log(variant: str) -> Path:
+    return paths.BUILD / variant / "ccache.log"
+
+
+def cache_use(log: Path) -> dict[str, int]:
+    """Return how often ccache had an object in the build that it kept this log of, and how often not."""
+    seen = Counter(log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else [])
+    return {"hits": seen["direct_cache_hit"] + seen["preprocessed_cache_hit"], "misses": seen["cache_miss"]}
+
+
+def _note(phase: str, variant: str, objects: int, start: float) -> None:
+    paths.note("phases", phase=phase, seconds=round(time.monotonic() - start, 1), objects=objects,
+               **cache_use(_cache_log(variant)))
+
+
 def _count(variant: str) -> Path:
     return paths.BUILD / variant / "objects"
 
@@ -198,10 +214,13 @@ def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: di
     expected, done, start, shown = _expected_objects(variant) if whole else 0, 0, time.monotonic(), 0.0
     jobs = (os.cpu_count() or 1) + 1
     command = make_command(variant, f"-j{jobs}", *goals)
+    # A log of this build's own: the cache's statistics count other builds, too, and are not ours to reset.
+    _cache_log(variant).unlink(missing_ok=True)
+    variables = {**environment(), "CCACHE_STATSLOG": str(_cache_log(variant)), **(extra or {})}
     terminal = sys.stderr.isatty()
     with open(log, "w", encoding="utf-8") as output, subprocess.Popen(
-            command, cwd=source_of(variant), env={**environment(), **(extra or {})}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+            command, cwd=source_of(variant), env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace") as process:
         for line in _ending(process):
             output.write(line)
             done += line.startswith(("  CC  ", "  AS  "))
@@ -257,6 +276,7 @@ def build(variant: str) -> Path:
         _install(objects / ".config", paths.BUILD / variant / "config")
         _install(built, image)
     paths.write_whole(paths.BUILD / variant / "origin.json", json.dumps(_origin()))
+    _note(f"build of {variant}", variant, done, start)
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
           f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)
     return image
@@ -272,6 +292,7 @@ def build_objects(variant: str) -> None:
     configure(variant)
     done = compile_goals(variant, DIRECTORIES)
     _install(objects_of(variant) / ".config", paths.BUILD / variant / "config")
+    _note(f"objects of {variant}", variant, done, start)
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, of {' '.join(DIRECTORIES)} alone",
           file=sys.stderr, flush=True)
 

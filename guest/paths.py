@@ -46,7 +46,7 @@ def note(name: str, **what: object) -> None:
     counts = BUILD / "counts"
     counts.mkdir(parents=True, exist_ok=True)
     with open(counts / name, "a", encoding="utf-8") as notes:
-        notes.write(json.dumps({"at": round(time.time(), 1), **what}) + "\n")
+        notes.write(json.dumps({"at": time.time(), **what}) + "\n")
 
 
 def notes(name: str, since: float = 0.0) -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
 """Run pytest and print `N passed, N failed, N skipped` as the last line; --sum adds up earlier runs.
 
 The counts of each run are kept in build/counts. A run that did not come to its tests (a build that failed, an error
-while collecting) counts as one failed.
+while collecting) counts as one failed. Before the counts comes what the builds and the tests took, and which guests
+were started again.
 """
 
 from __future__ import annotations
@@ -46,14 +47,28 @@ def restarts(since: float) -> str:
     return "\n".join([f"guests started again: {len(found)}", *(f"  {one['test']}: {one['reason']}" for one in found)])
 
 
-def run(name: str, arguments: list[str]) -> int:
-    """Run pytest, keep and print the counts."""
+def phases(since: float) -> str:
+    """Say what each build and each run of tests took that ended since then, and what ccache had of a build."""
+    found = paths.notes("phases", since)
+    lines = ["what it took:"]
+    for one in found:
+        asked = one.get("hits", 0) + one.get("misses", 0)
+        lines.append(f"  {one['phase']:<24}{one['seconds']:8,.0f} s"
+                     + (f"  {one['objects']} objects" if "objects" in one else "")
+                     + (f", {100 * one['hits'] // asked} % of them from ccache" if asked else ""))
+    return "\n".join([*lines, f"  {'in all':<24}{sum(one['seconds'] for one in found):8,.0f} s"])
+
+
+def run(name: str, arguments: list[str], since: float | None = None) -> int:
+    """Run pytest, keep and print the counts, after what was noted since a time (none: the run's own beginning)."""
     import pytest  # pylint: disable=import-outside-toplevel
     counter, begin = Counter(), time.time()
     code = int(pytest.main(arguments, plugins=[counter]))
+    paths.note("phases", phase=f"tests of {name}", seconds=round(time.time() - begin, 1))
     if code and not counter.counts["failed"]:
         counter.counts["failed"] = 1
     keep(name, counter.counts)
+    print(phases(begin if since is None else since))
     print(restarts(begin))
     print(line(counter.counts), flush=True)
     return code
@@ -66,13 +81,15 @@ def keep(name: str, counts: dict[str, int]) -> None:
 
 
 def total(names: list[str]) -> int:
-    """Print the sum of runs; returns 1 if anything failed."""
+    """Print the sum of runs, after all that was noted since --forget; returns 1 if anything failed."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name in names:
         path = COUNTS / name
         one = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"failed": 1}
         for key in counts:
             counts[key] += one.get(key, 0)
+    print(phases(0))
+    print(restarts(0))
     print(line(counts), flush=True)
     return 1 if counts["failed"] else 0
 
@@ -81,7 +98,8 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--name", default="check", help="under which the counts are kept")
-    parser.add_argument("--forget", action="store_true", help="forget the counts of earlier runs, and run nothing")
+    parser.add_argument("--forget", action="store_true", help="forget what is kept of earlier runs, and run nothing")
+    parser.add_argument("--since", type=float, metavar="SECONDS", help="tell of what was built since then (date +%%s)")
     parser.add_argument("--sum", nargs="+", metavar="NAME", help="print the sum of earlier runs, and run nothing")
     args, arguments = parser.parse_known_args()
     if args.forget:
@@ -90,7 +108,7 @@ def main() -> int:
         return 0
     if args.sum:
         return total(args.sum)
-    return run(args.name, arguments)
+    return run(args.name, arguments, args.since)
 
 
 if __name__ == "__main__":

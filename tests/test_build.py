@@ -129,6 +129,22 @@ def test_objects_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         name: stat.st_mtime_ns for name, stat in whole.items()}
 
 
+def test_builds_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each build notes what it took, its objects, and what ccache had of its own compilations."""
+    shop = Workshop(tmp_path)
+    shop.enter(monkeypatch)
+    monkeypatch.setattr(tree, "make_base", lambda: None)
+    make = FAKE_MAKE.replace("bzImage|ipc/)", "bzImage|ipc/)\n\tprintf \"$CACHE\" >>$CCACHE_STATSLOG")
+    shop.script(shop.tools / "make", make)
+    hit, miss = "# a.c\\ndirect_cache_hit\\nlocal_storage_hit\\n", "# b.c\\ncache_miss\\ndirect_cache_miss\\n"
+    monkeypatch.setenv("CACHE", f"{hit}{miss}# c.c\\npreprocessed_cache_hit\\n{miss}{hit}")
+    assert build.main(["--objects", "vanilla"]) == 0
+    monkeypatch.setenv("CACHE", miss)
+    assert build.main(["vanilla"]) == 0
+    noted = [(one["phase"], one["objects"], one["hits"], one["misses"]) for one in paths.notes("phases")]
+    assert noted == [("objects of vanilla", 8, 3, 2), ("build of vanilla", 12, 0, 1)]
+
+
 @pytest.mark.soak
 def test_interrupted_kernel_boots() -> None:
     """A real build that is killed while it compiles is ended by the next, and the kernel boots."""

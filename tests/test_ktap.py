@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import group
 import ktap
+import run
 from guest import paths
 
 
@@ -43,18 +47,23 @@ sys.exit(code)"""
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+def counts(output: str) -> list[str]:
+    """Return the lines of counts: the run's, and the sum."""
+    return re.findall(r"^\d+ passed, \d+ failed, \d+ skipped$", output, re.M)
+
+
 def test_counts_close_the_output(tmp_path: Path) -> None:
     """The last line counts, errors in fixtures included; sums add up; the exit status is kept."""
     done = run_suite(tmp_path, "import pytest\n@pytest.fixture\ndef bad(): 1 / 0\n"
                      "def test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('x')\ndef test_d(bad): pass\n")
-    assert done.stdout.splitlines()[-2:] == ["1 passed, 2 failed, 1 skipped", "2 passed, 4 failed, 2 skipped"]
-    assert done.returncode == 1
+    assert counts(done.stdout) == ["1 passed, 2 failed, 1 skipped", "2 passed, 4 failed, 2 skipped"]
+    assert done.stdout.splitlines()[-1] == counts(done.stdout)[-1] and done.returncode == 1
 
 
 def test_suite_that_cannot_be_read_fails(tmp_path: Path) -> None:
     """A file that does not import is one failure, not silence."""
     done = run_suite(tmp_path, "import nonesuch\n")
-    assert done.stdout.splitlines()[-2] == "0 passed, 1 failed, 0 skipped"
+    assert counts(done.stdout)[0] == "0 passed, 1 failed, 0 skipped"
     assert done.returncode
 
 
@@ -121,6 +130,35 @@ def test_a():
     paths.BUILD = Path({str(tmp_path)!r})
     boot._start_again("no init", 1)
 """)
-    *_, told, test, counts, _ = done.stdout.splitlines()
-    assert (told, counts) == ("guests started again: 1", "1 passed, 0 failed, 0 skipped"), done.stdout
+    told, test, last = done.stdout.split("guests started again: ")[1].splitlines()[:3]
+    assert (told, last) == ("1", "1 passed, 0 failed, 0 skipped"), done.stdout
     assert test.strip().endswith("test_sample.py::test_a: no init")
+
+
+def test_what_it_took_is_told(tmp_path: Path) -> None:
+    """A run tells of its own time and not of builds before it; the sum tells of all, with what ccache had."""
+    noted = [{"at": 1.0, "phase": "build of quire", "seconds": 1405.6, "objects": 40, "hits": 9, "misses": 31},
+             {"at": 2.0, "phase": "objects of off", "seconds": 3.0, "objects": 0, "hits": 0, "misses": 0}]
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts/phases").write_text("".join(f"{json.dumps(one)}\n" for one in noted), encoding="utf-8")
+    first, second = run_suite(tmp_path, "def test_a(): pass\n").stdout.split("what it took:\n")[1:]
+    assert [line.split()[:-2] for line in first.splitlines()[:2]] == [["tests", "of", "sample"], ["in", "all"]]
+    lines = [line.split() for line in second.splitlines()[:4]]
+    assert " ".join(lines[0]) == "build of quire 1,406 s 40 objects, 22 % of them from ccache"
+    assert " ".join(lines[1]) == "objects of off 3 s 0 objects"
+    assert lines[2][:3] == ["tests", "of", "sample"] and lines[3][:2] == ["in", "all"]
+    assert int(lines[3][2].replace(",", "")) >= 1409 and "guests started again: 0" in second
+
+
+@pytest.mark.parametrize("since, told", [([], False), (["--since", "1"], True)])
+def test_builds_of_the_same_verb_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str], since: list[str], told: bool) -> None:
+    """With --since, a run tells of what was built before it."""
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    monkeypatch.setattr(run, "COUNTS", tmp_path / "counts")
+    monkeypatch.setattr(pytest, "main", lambda *_, **_options: 0)
+    monkeypatch.setattr(sys, "argv", ["run.py", *since, "--name", "sample", "-q"])
+    paths.note("phases", phase="build of quire", seconds=1, objects=1)
+    assert run.main() == 0
+    said = capsys.readouterr().out
+    assert ("build of quire" in said) is told and "tests of sample" in said
