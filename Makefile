@@ -6,14 +6,16 @@ FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
 BEGUN := $(shell date +%s)
-SUITE = $(PYTHON) tests/run.py --since $(BEGUN) -n $(JOBS) --dist worksteal --durations 10
+WORKERS = -n $(JOBS) --dist worksteal --durations 10
+SUITE = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb check check-debug soak bench results clean distclean
+.PHONY: help packages kernel demo deb check quick check-debug soak bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
 	@echo 'make check        build what the tests need and run all tests'
+	@echo 'make quick        only the tests that what changed reaches, on one kernel (SINCE=COMMIT)'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -41,6 +43,9 @@ check: packages
 	@$(BUILD) quire --objects vanilla off
 	@needed=$$($(PYTHON) tests/record.py --needed) && if [ "$$needed" ]; then $(BUILD) $$needed; fi
 	@$(SUITE) --name check -m 'not soak and not debug_only'
+
+quick: packages
+	@$(PYTHON) tests/quick.py $(if $(SINCE),--since $(SINCE)) $(WORKERS)
 
 check-debug: packages
 	@$(BUILD) debug

@@ -23,6 +23,13 @@ HOOKS = REPO / "kernel" / "hooks"
 CONFIG = REPO / "kernel" / "config"
 
 
+def own_python() -> None:
+    """Go on with the repository's own Python, where it has one and this is another."""
+    python = VENV / "bin" / "python"
+    if python.exists() and Path(sys.prefix).resolve() != VENV.resolve():
+        os.execv(python, [str(python), *sys.argv])
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file whole: an interruption or a full disk leaves what was there. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +107,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    PYTHON = paths.VENV / "bin" / "python"
-    if PYTHON.exists() and Path(sys.prefix).resolve() != paths.VENV.resolve():
-        os.execv(PYTHON, [str(PYTHON), *sys.argv])
+    paths.own_python()
     sys.exit(main())

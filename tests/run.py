@@ -55,7 +55,7 @@ def phases(since: float) -> str:
         asked = one.get("hits", 0) + one.get("misses", 0)
         lines.append(f"  {one['phase']:<24}{one['seconds']:8,.0f} s"
                      + (f"  {one['objects']} objects" if "objects" in one else "")
-                     + (f", {100 * one['hits'] // asked} % of them from ccache" if asked else ""))
+                     + (f", {100 * one['hits'] // asked} % from ccache" if asked else ""))
     return "\n".join([*lines, f"  {'in all':<24}{sum(one['seconds'] for one in found):8,.0f} s"])
 
 

@@ -13,9 +13,10 @@ from guest import build, paths
 FIELD = ["EXT4_FS", "BLK_DEV_LOOP", "ZRAM", "SQUASHFS", "OVERLAY_FS", "TMPFS", "HUGETLBFS", "USERFAULTFD", "KSM",
          "MEM_SOFT_DIRTY", "GUP_TEST", "MEMCG", "NUMA", "TRANSPARENT_HUGEPAGE", "TRANSPARENT_HUGEPAGE_MADVISE",
          "IO_URING", "INET"]
+OTHERS = [pytest.param(variant, marks=pytest.mark.vanilla) for variant in ("vanilla", "off")]
 
 
-@pytest.mark.parametrize("variant", ["vanilla", "quire", "off"])
+@pytest.mark.parametrize("variant", ["quire", *OTHERS])
 def test_symbols_took(variant: str) -> None:
     """The built kernel has what its fragments ask for, and what the tests of the field need."""
     config = paths.BUILD / variant / "config"
@@ -30,6 +31,7 @@ def test_debug_symbols_took() -> None:
     assert not build.lost(build.asked(build.fragments_of("debug")), paths.BUILD / "debug" / "config")
 
 
+@pytest.mark.vanilla
 def test_variants_differ_by_ours_alone() -> None:
     """vanilla, off and quire are configured alike, but for our own symbols: the columns compare nothing else."""
     configs = {variant: build.asked([paths.BUILD / variant / "config"]) for variant in ("vanilla", "off", "quire")}

@@ -144,7 +144,7 @@ def test_what_it_took_is_told(tmp_path: Path) -> None:
     first, second = run_suite(tmp_path, "def test_a(): pass\n").stdout.split("what it took:\n")[1:]
     assert [line.split()[:-2] for line in first.splitlines()[:2]] == [["tests", "of", "sample"], ["in", "all"]]
     lines = [line.split() for line in second.splitlines()[:4]]
-    assert " ".join(lines[0]) == "build of quire 1,406 s 40 objects, 22 % of them from ccache"
+    assert " ".join(lines[0]) == "build of quire 1,406 s 40 objects, 22 % from ccache"
     assert " ".join(lines[1]) == "objects of off 3 s 0 objects"
     assert lines[2][:3] == ["tests", "of", "sample"] and lines[3][:2] == ["in", "all"]
     assert int(lines[3][2].replace(",", "")) >= 1409 and "guests started again: 0" in second

@@ -68,6 +68,7 @@ CLONED = a_set("clone3", CLONE3, "clone3")
 SETS = [CHECKED, *SOAKED.values(), SEALED, CLONED]
 
 
+@pytest.mark.vanilla
 def test_check_set(kernel: str) -> None:
     """Nothing that passes on vanilla fails, is skipped or is missing on quire, with the features off or on.
 

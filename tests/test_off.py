@@ -40,6 +40,7 @@ def compare(folders: tuple[str, ...], least: int) -> None:
     assert not told, "\n".join(told)
 
 
+@pytest.mark.vanilla
 def test_off_equals_vanilla() -> None:
     """Where the hooks are, and what includes the headers that they touch most."""
     compare(build.DIRECTORIES, 400)

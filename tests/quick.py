@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Run the tests that what changed reaches most directly, on quire alone: for work between two runs of `make check`.
+
+What changed are the files that differ from a commit, edits and new files that are not committed included. Each is
+looked up in ROWS. The kernel is built if one of the tests wants it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO))
+
+from guest import build, cli, paths, tree  # noqa: E402  pylint: disable=wrong-import-position
+import run  # noqa: E402  pylint: disable=wrong-import-position
+
+UNITS = "core::test_unit_tests_vmstat_and_switches"
+HOOKS = "off::test_hooks_edit_no_source_elsewhere"
+PAPERS = "bench::test_papers_are_written_from_the_data"
+
+
+def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
+    """Return the rows of a feature: its sources, headers and selftests, and its hooks."""
+    reached = " ".join([*tests, UNITS])
+    return [(f"kernel/overlay/*/{feature}[_.]* kernel/overlay/*/quire_{feature}[_.]*", reached),
+            (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
+
+
+# Patterns of paths -> names of test files without test_ and .py, some with one of their tests; "itself" is the path's.
+# The first row with a pattern that fits counts.
+ROWS: list[tuple[str, str]] = [
+    ("kernel/overlay/Documentation/* *.md COPYING .gitignore docs/man/*", "docs"),
+    ("docs/results.json", f"docs {PAPERS}"),
+    ("kernel/overlay/mm/quire/*_test.c", "core"),
+    *_rows("fork", "02", "fork", "shm::test_selftests"),
+    ("kernel/overlay/*/pt[_.]* kernel/overlay/*/quire_pt[_.]*", f"fork shm {UNITS}"),
+    *_rows("shm", "05", "shm"),
+    *_rows("prezero", "01", "prezero"),
+    *_rows("text", "03", "text"),
+    *_rows("rmap", "04", "rmap"),
+    ("kernel/overlay/mm/quire/edu_dma.c", "prezero"),
+    ("kernel/overlay/mm/quire/debug.c", "core run"),
+    ("kernel/overlay/mm/quire/* kernel/overlay/include/linux/quire.h", "core rmap::test_with_all_features"),
+    ("kernel/overlay/tools/*", "fork::test_selftests shm::test_selftests rmap::test_selftests text::test_collapse"),
+    ("kernel/hooks/series kernel/hooks/00*", f"core {HOOKS}"),
+    ("kernel/config/deb.config guest/deb.py", "deb"),
+    ("kernel/config/*", "config core"),
+    ("guest/boot.py guest/run", "build run"),
+    ("guest/splat.py", "splat run::test_splats_are_seen_and_named"),
+    ("guest/tree.py base.conf", "tree build docs packages"),
+    ("guest/packages.py requirements.txt", "packages"),
+    ("guest/*", "build tree ktap bench::test_bad_input_is_answered"),
+    ("bench/attribut*", "attribute"),
+    ("bench/*", "bench"),
+    ("tool/*", "quirectl"),
+    ("tests/test_*.py", "itself"),
+    ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),
+    ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
+    ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
+    ("tests/elf.py", "off"),
+    ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
+    ("tests/hibernation.py tests/workloads/hibernate.sh tests/workloads/verify.sh", "prezero"),
+    ("tests/pressure.py", "shm::test_model_under_pressure"),
+    ("tests/pg_regress.py tests/workloads/pg_regress.sh", "pg_regress"),
+    ("tests/workloads/text_programs.py", "text"),
+    ("tests/workloads/redis.sh", "workloads::test_redis_snapshot"),
+    ("tests/workloads/postgres.sh", "workloads::test_postgres"),
+    ("tests/workloads/*", "workloads::test_compiler_output"),
+]
+# Of these no test that runs here wants a kernel.
+HOST = {"attribute", "build", "deb", "docs", "ktap", "mm_sets", "off", "packages", "pg_regress", "quick", "quirectl",
+        "sets", "splat", "text_sets", "tree"}
+HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
+MARKS = "not soak and not debug_only and not vanilla"
+
+
+class NothingToCompare(Exception):
+    """Git cannot say what changed; the message says why."""
+
+
+def tests_of(path: str) -> list[str]:
+    """Return the tests that a path reaches, as ROWS names them; none if no row has it."""
+    for patterns, tests in ROWS:
+        if any(fnmatchcase(path, pattern) for pattern in patterns.split()):
+            return [path.removeprefix("tests/test_").removesuffix(".py")] if tests == "itself" else tests.split()
+    return []
+
+
+def chosen(changed: list[str]) -> dict[str, list[str]]:
+    """Return the tests for what changed, each with the paths that reach it; a whole file stands for its tests."""
+    found: dict[str, list[str]] = {}
+    for path in changed:
+        for test in tests_of(path):
+            if (paths.REPO / node_of(test).split("::")[0]).exists():
+                found.setdefault(test, []).append(path)
+    return {test: why for test, why in found.items() if test == (file := test.split("::")[0]) or file not in found}
+
+
+def node_of(test: str) -> str:
+    """Return what pytest calls a test."""
+    file, *rest = test.split("::")
+    return "::".join([f"tests/test_{file}.py", *rest])
+
+
+def wants_kernel(test: str) -> bool:
+    """Say whether a test wants the kernel built."""
+    return test.split("::")[0] not in HOST and test not in HOST_TESTS
+
+
+def _git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=paths.REPO, text=True, check=False, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise NothingToCompare(f"`git {' '.join(arguments)}` says: {(done.stderr.splitlines() or ['nothing'])[0]}; "
+                               "name a commit: make quick SINCE=COMMIT")
+    return done.stdout.split("\0") if "-z" in arguments else done.stdout.split()
+
+
+def default_commit() -> str:
+    """Return where this branch left origin/main, or the last commit but one where there is no such branch."""
+    try:
+        return _git("merge-base", "HEAD", "origin/main")[0]
+    except NothingToCompare:
+        return "HEAD~1"
+
+
+def changed_since(commit: str) -> list[str]:
+    """Return the paths that differ from a commit, sorted."""
+    return sorted({*_git("diff", "-z", "--name-only", "--no-renames", commit, "--"),
+                   *_git("ls-files", "-z", "--others", "--exclude-standard")} - {""})
+
+
+def tell(changed: list[str], tests: dict[str, list[str]]) -> None:
+    """Print which tests were chosen, and why."""
+    for test, why in tests.items():
+        print(f"{node_of(test)}: {', '.join(why[:3])}{f' and {len(why) - 3} more' if len(why) > 3 else ''}")
+    unknown = [path for path in changed if not tests_of(path)]
+    if unknown:
+        print(f"no row of tests/quick.py has {', '.join(unknown)}: add one, or run make check")
+    sys.stdout.flush()
+
+
+def make_ready(kernel: bool) -> None:
+    """Bring the tree up to date, and the kernel if it is wanted."""
+    if kernel:
+        build.build_all(["quire"])
+        return
+    with paths.build_lock():
+        tree.update()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line."""
+    parser = cli.Parser(prog="tests/quick.py", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--since", metavar="COMMIT",
+                        help="default: where this branch left origin/main, or HEAD~1 if there is no origin/main")
+    parser.add_argument("--list", action="store_true", help="only say which tests these are, and why; build nothing")
+    args, options = parser.parse_known_args(argv)
+    begin = time.time()
+    try:
+        since = args.since or default_commit()
+        changed = changed_since(since)
+        tests = chosen(changed)
+        print(f"{len(changed)} files changed since {since}")
+        tell(changed, tests)
+        if args.list:
+            return 0
+        if not tests:
+            print(run.line(run.Counter().counts))
+            return 0
+        make_ready(any(map(wants_kernel, tests)))
+    except (NothingToCompare, build.BuildError, tree.TreeError, OSError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return run.run("quick", [*options, "-m", MARKS, *map(node_of, tests)], begin)
+
+
+if __name__ == "__main__":
+    paths.own_python()
+    os.chdir(REPO)
+    sys.exit(main())

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `make quick` chooses: every file of the repository has tests, which exist, and are built for as they want."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import subprocess
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quick
+import run
+from guest import build, paths, tree
+
+FIXTURES = {"guest", "selftest", "selftests", "selftest_programs", "checks", "kernel"}
+
+
+def files() -> list[str]:
+    """Return the files that git knows, and new ones."""
+    done = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=paths.REPO,
+                          text=True, check=True, stdout=subprocess.PIPE)
+    return [name for name in done.stdout.split("\0") if name and (paths.REPO / name).exists()]
+
+
+def functions(file: str) -> dict[str, Any]:
+    """Return the tests of a file that quick may run, by name: neither soak nor for other kernels."""
+    module = importlib.import_module(f"test_{file}")
+    marks = {"soak", "debug_only", "vanilla"}
+    return {name: one for name, one in vars(module).items() if name.startswith("test_")
+            and not marks & {mark.name for mark in getattr(one, "pytestmark", [])}}
+
+
+def test_every_file_reaches_a_test() -> None:
+    """Whatever is edited, something is run for it."""
+    assert len(files()) > 200
+    assert not [name for name in files() if not quick.tests_of(name)]
+
+
+def test_every_row_counts() -> None:
+    """No row is hidden by one before it, or is of files that are gone."""
+    first = {next(patterns for patterns, _ in quick.ROWS if any(fnmatchcase(name, one) for one in patterns.split()))
+             for name in files()}
+    assert first == {patterns for patterns, _ in quick.ROWS}
+
+
+def test_every_test_exists() -> None:
+    """What a row names is a file with tests that quick may run, or one of these."""
+    for name in {test for name in files() for test in quick.tests_of(name)}:
+        file, *one = name.split("::")
+        assert functions(file) and set(one) <= set(functions(file)), name
+
+
+def test_who_wants_a_kernel() -> None:
+    """No test in a file of HOST has a fixture that wants a kernel, nor has one of HOST_TESTS."""
+    for file in quick.HOST:
+        for name, function in functions(file).items():
+            assert not FIXTURES & set(inspect.signature(function).parameters), f"{file}: {name}"
+    for file, name in (test.split("::") for test in quick.HOST_TESTS):
+        assert not FIXTURES & set(inspect.signature(functions(file)[name]).parameters), name
+
+
+OVERLAY = "kernel/overlay"
+
+
+@pytest.mark.parametrize("path, tests", [
+    (f"{OVERLAY}/mm/quire/rmap_bulk.c", {"rmap", quick.UNITS}),
+    (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", quick.UNITS}),
+    (f"{OVERLAY}/include/linux/quire_rmap.h", {"rmap", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap_test.c", {"core"}),
+    (f"{OVERLAY}/mm/quire/pt_mixed.c", {"fork", "shm", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/sysfs.c", {"core", "rmap::test_with_all_features"}),
+    ("kernel/hooks/0302-text-map.patch", {"text", quick.UNITS, quick.HOOKS}),
+    ("guest/boot.py", {"build", "run"}),
+    ("docs/fork.md", {"docs"}),
+    ("tests/test_off.py", {"off"}),
+    ("nonesuch/file", set()),
+])
+def test_rows(path: str, tests: set[str]) -> None:
+    """Each kind of file reaches its feature's tests, and not all of them."""
+    assert set(quick.tests_of(path)) == tests
+
+
+def test_a_file_stands_for_its_tests() -> None:
+    """A test is not named beside its whole file, nor a file that is gone; each test has the paths that it is for."""
+    found = quick.chosen([f"{OVERLAY}/mm/quire/fork.c", f"{OVERLAY}/mm/quire/shm.c", "tests/test_gone.py", "guest/run"])
+    assert found == {"fork": [f"{OVERLAY}/mm/quire/fork.c"], "shm": [f"{OVERLAY}/mm/quire/shm.c"],
+                     quick.UNITS: [f"{OVERLAY}/mm/quire/fork.c", f"{OVERLAY}/mm/quire/shm.c"],
+                     "build": ["guest/run"], "run": ["guest/run"]}
+
+
+@pytest.fixture(name="clone")
+def fixture_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with two commits: the second edits b and deletes c; then d is edited and e is new."""
+    # Inside a hook of git's these name the repository of the hook.
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *arguments], cwd=tmp_path, check=True,
+                       stdout=subprocess.DEVNULL)
+
+    git("init", "-q")
+    for name in "abcd":
+        (tmp_path / name).write_text("one\n", encoding="utf-8")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    (tmp_path / "b").write_text("two\n", encoding="utf-8")
+    (tmp_path / "c").unlink()
+    git("commit", "-qam", "two")
+    for name in "de":
+        (tmp_path / name).write_text("two\n", encoding="utf-8")
+    monkeypatch.setattr(paths, "REPO", tmp_path)
+    return tmp_path
+
+
+def test_what_changed(clone: Path) -> None:
+    """Commits since one, edits, new files and deleted ones count; without origin/main the last commit does."""
+    assert quick.default_commit() == "HEAD~1"
+    assert quick.changed_since("HEAD~1") == ["b", "c", "d", "e"]
+    assert quick.changed_since("HEAD") == ["d", "e"]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=clone, text=True, check=True, stdout=subprocess.PIPE).stdout
+    subprocess.run(["git", "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=clone, check=True)
+    assert quick.default_commit() == head.strip()
+
+
+def test_commit_that_git_does_not_know(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says what git said, and what to give."""
+    assert clone.exists() and quick.main(["--since", "nonesuch"]) == 1
+    said = capsys.readouterr().err
+    assert "bad revision 'nonesuch'" in said and "make quick SINCE=COMMIT" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("changed, built, says", [
+    (["docs/fork.md"], ["tree"], "tests/test_docs.py: docs/fork.md\n"),
+    (["docs/fork.md", "tool/quirectl", f"{OVERLAY}/mm/quire/text.c"], [["quire"]],
+     f"tests/test_text.py: {OVERLAY}/mm/quire/text.c\n"),
+    (["docs/fork.md", "nonesuch"], ["tree"], "no row of tests/quick.py has nonesuch"),
+    ([], [], "0 files changed since HEAD~1\n0 passed, 0 failed, 0 skipped\n"),
+])
+def test_only_what_is_wanted_is_built(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                      changed: list[str], built: list[object], says: str) -> None:
+    """quire is built for a test that wants it; the tests run with pytest's options, and it is said why."""
+    did: list[object] = []
+    ran: list[list[str]] = []
+    monkeypatch.setattr(quick, "default_commit", lambda: "HEAD~1")
+    monkeypatch.setattr(quick, "changed_since", lambda commit: changed)
+    monkeypatch.setattr(build, "build_all", did.append)
+    monkeypatch.setattr(tree, "update", lambda: did.append("tree"))
+    monkeypatch.setattr(run, "run", lambda name, arguments, since: ran.append([name, *arguments]) or 3)
+    assert quick.main(["-n", "2", "--list"]) == 0 and not did and not ran
+    capsys.readouterr()
+    assert quick.main(["-n", "2"]) == (3 if built else 0)
+    assert did == built and says in capsys.readouterr().out
+    wanted = [[*map(quick.node_of, quick.chosen(changed))]] if built else []
+    assert ran == [["quick", "-n", "2", "-m", quick.MARKS, *nodes] for nodes in wanted]
