@@ -28,8 +28,9 @@
  * Writing "break" takes one link of the writer out of its tree, checks the area,
  * puts the link back and fails with EUCLEAN if that was seen: a checker that finds
  * nothing must be able to. Meanwhile the pages of that area cannot be unmapped,
- * and stay. Writing "migrate" does the same with one entry of the writer, which is a
- * migration entry for a while.
+ * and stay; where one is on its way at that moment it fails with EAGAIN. Writing
+ * "migrate" does the same with one entry of the writer, which is a migration entry
+ * for a while, its folio locked as such a one must be.
  */
 #define pr_fmt(fmt) "quire: rmap: " fmt
 
@@ -246,6 +247,8 @@ static void check_migration(struct check *check, struct vm_area_struct *vma,
 			if (!check->stale++)
 				pr_err("stale: address %lx, migration entry %lx\n",
 				       entry->address, entry->migration.val);
+			/* Where one stays others may, a whole table of them. */
+			check->patience = 0;
 			return;
 		}
 		msleep(LOOK_AGAIN_MS);
@@ -470,7 +473,34 @@ static struct vm_area_struct *find_victim(struct check *check, struct mm_struct 
 	return NULL;
 }
 
-/* mmap_lock held for writing: nobody else gets into the anon_vma. */
+/* Is a page of an area being migrated? The root's lock is held: none begins or ends to be. */
+static bool is_migrating(struct check *check, struct vm_area_struct *vma)
+{
+	struct batch batch = { .entries = check->entries, .limit = BATCH };
+	unsigned long addr = vma->vm_start;
+	bool found = false;
+	int full;
+
+	do {
+		batch.nr = 0;
+		full = walk_page_range(vma->vm_mm, addr, vma->vm_end, &check_ops, &batch);
+		while (batch.nr) {
+			struct folio *folio = batch.entries[--batch.nr].folio;
+
+			if (folio)
+				folio_put(folio);
+			else
+				found = true;
+		}
+		addr = batch.next;
+	} while (full > 0 && addr < vma->vm_end);
+	return found;
+}
+
+/*
+ * mmap_lock held for writing: nobody else gets into the anon_vma. A migration that has
+ * begun must find the area when it ends.
+ */
 static int break_and_check(struct check *check, struct vm_area_struct *vma)
 {
 	struct anon_vma *anon_vma = vma->anon_vma;
@@ -479,6 +509,10 @@ static int break_and_check(struct check *check, struct vm_area_struct *vma)
 	avc = list_first_entry(&vma->anon_vma_chain, struct anon_vma_chain, same_vma);
 	check->missing = 0;
 	anon_vma_lock_write(anon_vma);
+	if (is_migrating(check, vma)) {
+		anon_vma_unlock_write(anon_vma);
+		return -EAGAIN;
+	}
 	anon_vma_interval_tree_remove(avc, &anon_vma->rb_root);
 	anon_vma_unlock_write(anon_vma);
 	check_pages(check, vma);
@@ -488,7 +522,19 @@ static int break_and_check(struct check *check, struct vm_area_struct *vma)
 	return check->missing ? -EUCLEAN : 0;
 }
 
-/* The entry of an anonymous page of an area, or NULL; its lock is held where there is one. */
+/* May the only entry of a page be one of a migration? Locks the folio if so. */
+static bool lock_victim(struct page *page)
+{
+	struct folio *folio = page ? page_folio(page) : NULL;
+
+	return folio && folio_test_anon(folio) && !folio_test_ksm(folio) &&
+	       !folio_test_large(folio) && folio_mapcount(folio) == 1 && folio_trylock(folio);
+}
+
+/*
+ * The entry of an anonymous page of an area, or NULL. Where there is one its lock is held,
+ * and the folio is locked.
+ */
 static pte_t *find_anon_entry(struct vm_area_struct *vma, unsigned long *addr, spinlock_t **ptl)
 {
 	for (*addr = vma->vm_start; *addr < vma->vm_end; *addr += PAGE_SIZE) {
@@ -502,7 +548,7 @@ static pte_t *find_anon_entry(struct vm_area_struct *vma, unsigned long *addr, s
 			continue;
 		if (pte_present(ptep_get(pte)) && !quire_pt_marked(pmd))
 			page = vm_normal_page(vma, *addr, ptep_get(pte));
-		if (page && PageAnon(page))
+		if (lock_victim(page))
 			return pte;
 		pte_unmap_unlock(pte, *ptl);
 	}
@@ -525,12 +571,14 @@ static int forget_migration_and_check(struct check *check, struct vm_area_struct
 		   swp_entry_to_pte(make_readable_migration_entry(pte_pfn(old))));
 	pte_unmap_unlock(pte, ptl);
 
+	check->stale = 0;
 	check->patience = HZ / 10;
 	check_pages(check, vma);
 
 	pte = get_locked_pte(vma->vm_mm, addr, &ptl);
 	set_pte_at(vma->vm_mm, addr, pte, old);
 	pte_unmap_unlock(pte, ptl);
+	folio_unlock(pfn_folio(pte_pfn(old)));
 	return check->stale ? -EUCLEAN : 0;
 }
 
@@ -554,6 +602,7 @@ static ssize_t rmap_check_write(struct file *file, const char __user *ubuf, size
 	check = kvzalloc(sizeof(*check), GFP_KERNEL);
 	if (!check)
 		return -ENOMEM;
+	check->patience = PATIENCE;
 	if (!mmap_write_lock_killable(mm)) {
 		vma = find_victim(check, mm);
 		if (!vma)

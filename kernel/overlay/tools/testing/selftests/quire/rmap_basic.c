@@ -575,7 +575,9 @@ TEST_F(rmap, checker_sees_a_break)
 	ASSERT_EQ(0, munmap(base, PAGE));
 	ASSERT_EQ(0, munmap(base + 2 * PAGE, PAGE));
 	*word(base, 1) = 1;
-	err = write_text(RMAP_CHECK, "break");
+	do {
+		err = write_text(RMAP_CHECK, "break");
+	} while (err == -EAGAIN);
 	if (err == -ENOENT)
 		SKIP(return, "no checker in this kernel");
 	EXPECT_EQ(-EUCLEAN, err);
