@@ -29,7 +29,7 @@ PAPERS = "bench::test_papers_are_written_from_the_data"
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
     """Return the rows of a feature: its sources, headers and selftests, and its hooks."""
     reached = " ".join([*tests, UNITS])
-    return [(f"kernel/overlay/*/{feature}[_.]* kernel/overlay/*/quire_{feature}[_.]*", reached),
+    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", reached),
             (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
 
 
@@ -40,13 +40,15 @@ ROWS: list[tuple[str, str]] = [
     ("docs/results.json", f"docs {PAPERS}"),
     ("kernel/overlay/mm/quire/*_test.c", "core"),
     *_rows("fork", "02", "fork", "shm::test_selftests"),
-    ("kernel/overlay/*/pt[_.]* kernel/overlay/*/quire_pt[_.]*", f"fork shm {UNITS}"),
+    ("kernel/overlay/mm/quire/pt/* kernel/overlay/*/quire_pt[_.]*", f"fork shm {UNITS}"),
+    ("kernel/overlay/mm/quire/core/oom.c kernel/overlay/mm/quire/core/proc.c", f"fork shm {UNITS}"),
+    ("kernel/overlay/mm/quire/test/notifier.c", f"fork shm::test_selftests {UNITS}"),
     *_rows("shm", "05", "shm"),
     *_rows("prezero", "01", "prezero"),
     *_rows("text", "03", "text"),
     *_rows("rmap", "04", "rmap"),
-    ("kernel/overlay/mm/quire/edu_dma.c", "prezero"),
-    ("kernel/overlay/mm/quire/debug.c", "core run"),
+    ("kernel/overlay/mm/quire/test/edu_dma.c", "prezero"),
+    ("kernel/overlay/mm/quire/core/debug.c", "core run"),
     ("kernel/overlay/mm/quire/* kernel/overlay/include/linux/quire.h", "core rmap::test_with_all_features"),
     ("kernel/overlay/tools/*", "fork::test_selftests shm::test_selftests rmap::test_selftests text::test_collapse"),
     ("kernel/hooks/series kernel/hooks/00*", f"core {HOOKS}"),

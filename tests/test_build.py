@@ -239,7 +239,7 @@ def test_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("says, advice", [
-    ("mm/quire/core.c:1: error: what", "mend that and run it again"),
+    ("mm/quire/core/core.c:1: error: what", "mend that and run it again"),
     ("ld: final link failed: No space left on device", "make room and run it again"),
     ("gcc: fatal error: Killed signal terminated program cc1", "free memory or add swap, and run it again"),
 ])

@@ -40,7 +40,7 @@ def test_unit_tests_vmstat_and_switches(guest: Callable[..., boot.Result]) -> No
 
 def test_every_unit_test_is_asked_for() -> None:
     """SUITES names what the sources register, so that no suite can be left out of the kernel unseen."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in (paths.OVERLAY / "mm/quire").glob("*_test.c"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (paths.OVERLAY / "mm/quire").glob("*/*_test.c"))
     assert set(re.findall(r'^\t\.name = "(quire_\w+)",$', sources, re.M)) == SUITES
     assert sources.count("\nkunit_test_suite(") == len(SUITES)
 

@@ -68,12 +68,13 @@ OVERLAY = "kernel/overlay"
 
 
 @pytest.mark.parametrize("path, tests", [
-    (f"{OVERLAY}/mm/quire/rmap_bulk.c", {"rmap", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", quick.UNITS}),
     (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", quick.UNITS}),
     (f"{OVERLAY}/include/linux/quire_rmap.h", {"rmap", quick.UNITS}),
-    (f"{OVERLAY}/mm/quire/rmap_test.c", {"core"}),
-    (f"{OVERLAY}/mm/quire/pt_mixed.c", {"fork", "shm", quick.UNITS}),
-    (f"{OVERLAY}/mm/quire/sysfs.c", {"core", "rmap::test_with_all_features"}),
+    (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core"}),
+    (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "rmap::test_with_all_features"}),
+    (f"{OVERLAY}/mm/quire/core/proc.c", {"fork", "shm", quick.UNITS}),
     ("kernel/hooks/0302-text-map.patch", {"text", quick.UNITS, quick.HOOKS}),
     ("guest/boot.py", {"build", "run"}),
     ("docs/fork.md", {"docs"}),
@@ -87,9 +88,9 @@ def test_rows(path: str, tests: set[str]) -> None:
 
 def test_a_file_stands_for_its_tests() -> None:
     """A test is not named beside its whole file, nor a file that is gone; each test has the paths that it is for."""
-    found = quick.chosen([f"{OVERLAY}/mm/quire/fork.c", f"{OVERLAY}/mm/quire/shm.c", "tests/test_gone.py", "guest/run"])
-    assert found == {"fork": [f"{OVERLAY}/mm/quire/fork.c"], "shm": [f"{OVERLAY}/mm/quire/shm.c"],
-                     quick.UNITS: [f"{OVERLAY}/mm/quire/fork.c", f"{OVERLAY}/mm/quire/shm.c"],
+    fork, shm = (f"{OVERLAY}/mm/quire/{name}/{name}.c" for name in ("fork", "shm"))
+    found = quick.chosen([fork, shm, "tests/test_gone.py", "guest/run"])
+    assert found == {"fork": [fork], "shm": [shm], quick.UNITS: [fork, shm],
                      "build": ["guest/run"], "run": ["guest/run"]}
 
 
@@ -137,8 +138,8 @@ def test_commit_that_git_does_not_know(clone: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("changed, built, says", [
     (["docs/fork.md"], ["tree"], "tests/test_docs.py: docs/fork.md\n"),
-    (["docs/fork.md", "tool/quirectl", f"{OVERLAY}/mm/quire/text.c"], [["quire"]],
-     f"tests/test_text.py: {OVERLAY}/mm/quire/text.c\n"),
+    (["docs/fork.md", "tool/quirectl", f"{OVERLAY}/mm/quire/text/text.c"], [["quire"]],
+     f"tests/test_text.py: {OVERLAY}/mm/quire/text/text.c\n"),
     (["docs/fork.md", "nonesuch"], ["tree"], "no row of tests/quick.py has nonesuch"),
     ([], [], "0 files changed since HEAD~1\n0 passed, 0 failed, 0 skipped\n"),
 ])

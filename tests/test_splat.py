@@ -18,10 +18,10 @@ KASAN = """\
 
 
 @pytest.mark.parametrize("kind, line", [
-    ("warning", "WARNING: CPU: 1 PID: 55 at mm/quire/debug.c:30 trigger_write+0x1/0x2"),
+    ("warning", "WARNING: CPU: 1 PID: 55 at mm/quire/core/debug.c:30 trigger_write+0x1/0x2"),
     ("bug", "BUG: kernel NULL pointer dereference, address: 0000000000000000"),
     ("bug", "BUG: sleeping function called from invalid context at mm/x.c:1"),
-    ("bug", "kernel BUG at mm/quire/debug.c:40!"),
+    ("bug", "kernel BUG at mm/quire/core/debug.c:40!"),
     ("kasan", "BUG: KASAN: use-after-free in foo+0x1/0x2"),
     ("bad page", "BUG: Bad page state in process sh  pfn:12345"),
     ("bad page", "BUG: Bad page map in process sh  pte:8000000012345067 pmd:12345067"),

@@ -64,10 +64,10 @@ def test_hooks_and_overlay_are_laid_over_the_base(sandbox: Sandbox) -> None:
     """Patches apply in order, overlay files are copied, the base stays as it is."""
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, changed(20, "first"))
     sandbox.hook("0002-b.patch", "mm/memory.c", changed(20, "first"), changed(20, "second"))
-    sandbox.write(sandbox.overlay, "mm/quire/core.c", ["ours\n"])
-    assert sandbox.make() == ["mm/memory.c", "mm/quire/core.c"]
+    sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
+    assert sandbox.make() == ["mm/memory.c", "mm/quire/core/core.c"]
     assert sandbox.read("mm/memory.c") == "".join(changed(20, "second"))
-    assert sandbox.read("mm/quire/core.c") == "ours\n"
+    assert sandbox.read("mm/quire/core/core.c") == "ours\n"
     assert (sandbox.base / "mm/memory.c").read_text(encoding="utf-8") == "".join(LINES)
 
 
@@ -133,7 +133,7 @@ def test_series_and_patches_agree(sandbox: Sandbox, series: str, message: str) -
 def test_second_run_changes_nothing(sandbox: Sandbox) -> None:
     """Unchanged input leaves every file's time alone, so that make rebuilds nothing."""
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, changed(20, "ours"))
-    sandbox.write(sandbox.overlay, "mm/quire/core.c", ["ours\n"])
+    sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
     sandbox.make()
     os.utime(sandbox.tree / "mm/memory.c", (1000, 1000))
     assert not sandbox.make()
@@ -154,13 +154,13 @@ def test_only_what_changed_is_rewritten(sandbox: Sandbox) -> None:
 def test_withdrawn_files_are_restored_with_a_new_time(sandbox: Sandbox) -> None:
     """A file that no hook edits any more is the base's again, newer than the objects; an overlay file is gone."""
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, changed(20, "ours"))
-    sandbox.write(sandbox.overlay, "mm/quire/core.c", ["ours\n"])
+    sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
     os.utime(sandbox.base / "mm/memory.c", (1000, 1000))
     sandbox.make()
     (sandbox.hooks / "0001-a.patch").unlink()
     (sandbox.hooks / "series").write_text("", encoding="utf-8")
-    (sandbox.overlay / "mm/quire/core.c").unlink()
-    assert sandbox.make() == ["mm/memory.c", "mm/quire/core.c"]
+    (sandbox.overlay / "mm/quire/core/core.c").unlink()
+    assert sandbox.make() == ["mm/memory.c", "mm/quire/core/core.c"]
     assert sandbox.read("mm/memory.c") == "".join(LINES)
     assert (sandbox.tree / "mm/memory.c").stat().st_mtime > 1000
     assert not (sandbox.tree / "mm/quire").exists()
@@ -180,9 +180,9 @@ def test_linked_files_never_change_the_base(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("name", ["tree.json", "tree.base"])
 def test_tree_of_unknown_content_is_made_from_nothing(sandbox: Sandbox, name: str, left: str) -> None:
     """Where a disk filled up under the list of our files, or what they were laid over, none of ours is left behind."""
-    sandbox.write(sandbox.overlay, "mm/quire/core.c", ["ours\n"])
+    sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
     sandbox.make()
-    (sandbox.overlay / "mm/quire/core.c").unlink()
+    (sandbox.overlay / "mm/quire/core/core.c").unlink()
     stamp = sandbox.tree.with_name(name)
     stamp.write_text(left, encoding="utf-8")
     (sandbox.tree / "o-quire").mkdir()

@@ -5,7 +5,7 @@
  * A PMD that points to a shared table is marked; pmd_pt_marked() in
  * asm/pgtable.h tells. Everything is static inline and constant where the
  * option is off. What a shared table is and who may do what to it is described
- * in mm/quire/pt.c.
+ * in mm/quire/pt/pt.c.
  */
 #ifndef _LINUX_QUIRE_FORK_H
 #define _LINUX_QUIRE_FORK_H
@@ -26,13 +26,13 @@ enum quire_pt_cause {
 	QUIRE_PT_SYSCALL,	/* the VMA changes */
 	QUIRE_PT_FORK,		/* fork may not share it any longer */
 	QUIRE_PT_SWAPOFF,
-	QUIRE_PT_BACKGROUND,	/* ahead of the parent, see fork_background.c */
+	QUIRE_PT_BACKGROUND,	/* ahead of the parent, see mm/quire/fork/background.c */
 	QUIRE_PT_NR_CAUSES,
 };
 
 #ifdef CONFIG_QUIRE_FORK
 
-/* For fork's functions that mm/quire/pt_copy.h calls too. */
+/* For fork's functions that mm/quire/pt/copy.h calls too. */
 #define quire_always_inline	__always_inline
 
 DECLARE_STATIC_KEY_FALSE(quire_fork_key);

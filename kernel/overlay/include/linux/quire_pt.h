@@ -16,7 +16,7 @@ struct shm_table;
 #define QUIRE_PT_SANITIZED	BIT(0)
 /* Somebody took a reference (FOLL_GET) to a page, for reading. */
 #define QUIRE_PT_REFERENCED	BIT(4)
-/* Several areas may reach into it, and may map files; see mm/quire/pt_mixed.c. */
+/* Several areas may reach into it, and may map files; see mm/quire/pt/mixed.c. */
 #define QUIRE_PT_MIXED		BIT(5)
 
 struct quire_pt_state {
@@ -41,7 +41,7 @@ static inline struct mm_struct **quire_pt_owner(struct ptdesc *pt)
 	return (struct mm_struct **)&pt->_pt_pad_1;
 }
 
-/* Of a table that maps shared memory: its entry in the registry of mm/quire/shm.c. */
+/* Of a table that maps shared memory: its entry in the registry of mm/quire/shm/shm.c. */
 static inline struct shm_table **quire_pt_entry(struct ptdesc *pt)
 {
 	return (struct shm_table **)&pt->pmd_huge_pte;

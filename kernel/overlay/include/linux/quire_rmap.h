@@ -2,7 +2,7 @@
 /*
  * Borrowed anon_vmas: what fork's child needs of the reverse map before it has
  * written anything. The hooks in Linux's own files call what is declared here;
- * mm/quire/rmap.c has the design.
+ * mm/quire/rmap/rmap.c has the design.
  *
  * vma->anon_borrowed says that vma->anon_vma is an ancestor's and still used by
  * it. It implies vma->anon_vma != NULL. Set under mmap_lock held for writing,
@@ -32,7 +32,7 @@ void __quire_rmap_released(struct vm_area_struct *vma);
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
 int quire_rmap_show(struct seq_file *m, struct mm_struct *mm);
 
-/* mm/quire/rmap_link.c */
+/* mm/quire/rmap/link.c */
 int __quire_rmap_clone_inside(struct vm_area_struct *dst, struct vm_area_struct *src);
 void __quire_rmap_unlink_inside(struct vm_area_struct *vma);
 void __quire_rmap_pre_update(struct vm_area_struct *vma);

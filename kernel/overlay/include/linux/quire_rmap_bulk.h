@@ -2,7 +2,7 @@
 /*
  * fork and exit in bulk: many areas are allocated, linked, unlinked and freed
  * together. The hooks in dup_mmap(), free_pgtables() and
- * exit_mmap() call what is declared here; mm/quire/rmap_bulk.c has the rules.
+ * exit_mmap() call what is declared here; mm/quire/rmap/bulk.c has the rules.
  */
 #ifndef _LINUX_QUIRE_RMAP_BULK_H
 #define _LINUX_QUIRE_RMAP_BULK_H

@@ -5,7 +5,7 @@
  *
  * A PMD that points to such a table is marked and not write-protected;
  * pmd_pt_file() in asm/pgtable.h tells. Everything is static inline and
- * constant where the option is off. The rules are in mm/quire/shm.c.
+ * constant where the option is off. The rules are in mm/quire/shm/shm.c.
  */
 #ifndef _LINUX_QUIRE_SHM_H
 #define _LINUX_QUIRE_SHM_H

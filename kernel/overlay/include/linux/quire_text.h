@@ -67,7 +67,7 @@ static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 	return filemap_invalidate_trylock_shared(mapping);
 }
 
-/* mm/quire/text_copy.c */
+/* mm/quire/text/copy.c */
 void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new);
 bool __quire_text_copied(const struct page *page);
 void __quire_text_writer(const struct inode *inode);
@@ -117,19 +117,19 @@ static inline void quire_text_writer(const struct inode *inode)
 /* mm/readahead.c */
 int quire_text_read_block(struct readahead_control *ractl);
 
-/* mm/quire/text_fault.c */
+/* mm/quire/text/fault.c */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
 bool __quire_text_reads(struct vm_area_struct *vma);
 void __quire_text_read(struct vm_fault *vmf, struct file **fpin);
 void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int nr);
 void __quire_text_batch_end(void);
 
-/* mm/quire/text.c */
+/* mm/quire/text/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
 void __quire_text_drop(struct address_space *mapping);
 void __quire_text_shutdown(struct super_block *sb);
 
-/* mm/quire/text_place.c */
+/* mm/quire/text/place.c */
 unsigned long __quire_text_alignment(struct file *file, const struct elf64_phdr *phdrs,
 				     int nr, unsigned long alignment);
 unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,

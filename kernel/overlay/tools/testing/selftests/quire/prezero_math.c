@@ -10,7 +10,7 @@
 #define PAGE_SHIFT	12
 #define max(a, b)	((a) > (b) ? (a) : (b))
 
-#include "../../../../mm/quire/prezero_math.h"
+#include "../../../../mm/quire/prezero/math.h"
 
 #define ROUNDS		1000000
 

@@ -39,7 +39,7 @@
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 
-#include "../../drivers/dma/dmaengine.h"
+#include "../../../drivers/dma/dmaengine.h"
 
 #define EDU_BUFFER	0x40000
 #define EDU_STEP	SZ_2K

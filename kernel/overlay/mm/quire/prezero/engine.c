@@ -33,7 +33,7 @@
 #include <linux/sizes.h>
 #include <linux/string.h>
 
-#include "../internal.h"
+#include "../../internal.h"
 #include "prezero.h"
 
 #include <trace/events/quire_prezero.h>

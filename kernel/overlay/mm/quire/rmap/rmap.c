@@ -16,7 +16,7 @@
  *       the anon_vma that folio->mapping points to.
  *
  * A borrower has one in the tree of the anon_vma it borrows, maybe inside of the
- * area (rmap_link.c), and keeps it when it is upgraded, so a folio may be attached
+ * area (link.c), and keeps it when it is upgraded, so a folio may be attached
  * to either one; the borrowed one makes walks broader, not wrong. That is why
  * write-reuse and swap-in, which cannot sleep or do not prepare, need no change.
  *
@@ -65,9 +65,9 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
-#include "quire.h"
-#include "../internal.h"
-#include "../vma.h"
+#include "../core/quire.h"
+#include "../../internal.h"
+#include "../../vma.h"
 #include "rmap.h"
 
 #define CREATE_TRACE_POINTS

@@ -14,7 +14,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 
-#include "quire.h"
+#include "../core/quire.h"
 
 static const struct mmu_notifier_ops silent_ops = {};
 

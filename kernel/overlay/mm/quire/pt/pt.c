@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Shared page tables: last-level tables that several processes use at once.
- * What follows is about those of private memory, shared by fork; shm.c has the
+ * What follows is about those of private memory, shared by fork; shm/shm.c has the
  * rules for tables that map shared memory, which are not write-protected.
  *
  * A shared table is the table itself, with its state in its ptdesc (see linux/quire_pt.h).
@@ -20,7 +20,7 @@
  *    see quire_pt_forgotten(). The reverse map changes entries in place: it flushes all
  *    TLBs and charges the table's owner.
  *  - A table that is shared lies within one VMA in each process, or is mixed, see
- *    pt_mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
+ *    mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
  *    unshares it first.
  *  - The entries are charged (RSS) to one mm, the owner: the process that
  *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
@@ -47,7 +47,7 @@
  * reverse map's walkers hold a lock that unlinking the adopter's VMA waits for, as the
  * adopter has a link wherever the sharer has one (quire_pt_mixable()).
  *
- * Undo: __quire_pt_unshare() gives a process a table of its own, and fork.c's drain all.
+ * Undo: __quire_pt_unshare() gives a process a table of its own, and fork/fork.c's drain all.
  */
 #include <linux/memcontrol.h>
 #include <linux/migrate.h>
@@ -63,10 +63,10 @@
 #include <asm/pgalloc.h>
 #include <asm/tlbflush.h>
 
-#include "../internal.h"
-#include "../swap.h"
-#include "fork.h"
-#include "shm.h"
+#include "../../internal.h"
+#include "../../swap.h"
+#include "../fork/fork.h"
+#include "../shm/shm.h"
 
 #include <trace/events/quire_fork.h>
 
@@ -657,7 +657,7 @@ struct left_table {
 /*
  * Clear the PMD; false if there is none to clear, or it is private now. For a mixed table
  * that is all: the entries of files must not be without a PMD that leads to them for a
- * moment, see pt_mixed.c, so the last user adopts and no leaver ever drops them.
+ * moment, see mixed.c, so the last user adopts and no leaver ever drops them.
  */
 static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		  struct left_table *left)

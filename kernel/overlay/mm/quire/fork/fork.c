@@ -4,7 +4,7 @@
  *
  * Fork hands each last-level table that qualifies to the child as it is. Who
  * cannot share copies, as ever: a reason to refuse is never an error. What
- * happens to a shared table afterwards is in pt.c.
+ * happens to a shared table afterwards is in pt/pt.c.
  *
  * Locking: the hook runs in dup_mmap(), under both mmap_locks held for writing
  * and with the parent's VMA locked, so neither the parent's faults nor its
@@ -68,7 +68,7 @@ static const char * const fork_count_names[] = {
  * than the faults that undo it cost.
  */
 static unsigned int min_tables = 16;
-/* Share mixed tables, too? See pt_mixed.c; a part of what they need is shm's. */
+/* Share mixed tables, too? See pt/mixed.c; a part of what they need is shm's. */
 static unsigned int mixed;
 QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
 QUIRE_UINT_KNOB(mixed, mixed, 0, IS_ENABLED(CONFIG_QUIRE_SHM));

@@ -79,10 +79,10 @@ unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t
 bool text_share_left(void);
 bool text_uses(const struct super_block *sb);
 
-/* text_drain.c */
+/* drain.c */
 int text_drain(void);
 
-/* text_place.c; for its unit tests, too */
+/* place.c; for its unit tests, too */
 bool text_holds_block(loff_t offset, unsigned long len);
 
 #endif /* _MM_QUIRE_TEXT_H */

@@ -7,7 +7,7 @@
 #include <linux/quire_fork.h>
 #include <linux/quire_pt.h>
 
-#include "quire.h"
+#include "../core/quire.h"
 
 /* Counters, in the order of their names in fork.c. */
 enum fork_count {
@@ -40,7 +40,7 @@ DECLARE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 #define fork_count(id)		this_cpu_inc(quire_fork_counts[id])
 #define fork_count_add(id, n)	this_cpu_add(quire_fork_counts[id], n)
 
-/* A shared table would break what these promise; see the rules in pt.c. */
+/* A shared table would break what these promise; see the rules in pt/pt.c. */
 #define QUIRE_FORK_UNSHAREABLE								\
 	(VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |		\
 	 VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |			\
@@ -67,13 +67,13 @@ static inline bool quire_pt_is_mixed(pmd_t *pmd)
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
 }
 
-/* pt_mixed.c */
+/* pt/mixed.c */
 bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr);
 bool quire_pt_zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 			   unsigned long *addr, unsigned long end,
 			   struct zap_details *details);
 
-/* fork_background.c */
+/* background.c */
 extern struct quire_uint_attr quire_background_knob;
 void quire_background_add(struct mm_struct *mm);
 

@@ -38,7 +38,7 @@
 #include <linux/quire_text.h>
 #include <linux/shmem_fs.h>
 
-#include "../internal.h"
+#include "../../internal.h"
 #include "text.h"
 
 unsigned int quire_text_readahead = 1;

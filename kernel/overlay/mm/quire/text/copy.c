@@ -46,7 +46,7 @@
 #include <linux/pagemap.h>
 #include <linux/quire_text.h>
 
-#include "quire.h"
+#include "../core/quire.h"
 #include "text.h"
 
 static struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of prezero share: prezero.c keeps the marks, prezero_scrub.c
- * makes them, prezero_engine.c and prezero_dma.c zero the memory for that,
- * prezero_check.c proves the marks, prezero_test.c tests what needs no guest.
+ * What the files of prezero share: prezero.c keeps the marks, scrub.c makes
+ * them, engine.c and dma.c zero the memory for that, check.c proves the marks,
+ * prezero_test.c tests what needs no guest.
  */
 #ifndef _MM_QUIRE_PREZERO_H
 #define _MM_QUIRE_PREZERO_H
@@ -10,8 +10,8 @@
 #include <linux/mmzone.h>
 #include <linux/percpu.h>
 
-#include "prezero_math.h"
-#include "quire.h"
+#include "math.h"
+#include "../core/quire.h"
 
 /* Indices into prezero_counts; the order of prezero_counter_names. */
 enum prezero_counter {
@@ -70,7 +70,7 @@ void prezero_mark(struct page *page, unsigned int order);
 int prezero_strip(void);
 bool prezero_is_zero(const void *start, size_t len);
 
-/* prezero_scrub.c */
+/* scrub.c */
 extern unsigned int scrub_order_min;
 extern unsigned int scrub_rate_mb;
 extern unsigned int scrub_sleep_ms;
@@ -98,7 +98,7 @@ int prezero_scrub_init(void);
  * @distrust: it said that it was done and was not, so what it does may still come;
  *	it is not to be started again. May be NULL.
  *
- * An engine is not trusted: see prezero_engine.c.
+ * An engine is not trusted: see engine.c.
  */
 struct quire_zero_engine {
 	const char *name;
@@ -109,7 +109,7 @@ struct quire_zero_engine {
 	void (*distrust)(struct quire_zero_engine *engine);
 };
 
-/* prezero_engine.c */
+/* engine.c */
 extern unsigned int prezero_engine_timeout_ms;
 extern struct quire_zero_engine prezero_cpu_engine;
 
@@ -118,7 +118,7 @@ int prezero_engine_try(struct quire_zero_engine *engine, struct page *page, unsi
 const char *prezero_engine_name(void);
 int prezero_engine_choose(const char *name);
 
-/* prezero_dma.c */
+/* dma.c */
 extern unsigned int prezero_trust_stop;
 extern struct quire_zero_engine prezero_dma_engine;
 

@@ -30,7 +30,7 @@
  * off, and as long as huge folios may be left.
  *
  * Undo: switching off empties the queue; enabled=2 also splits the huge folios
- * of all filesystems that count them (text_drain.c). On filesystems that have large
+ * of all filesystems that count them (drain.c). On filesystems that have large
  * folios anyway nobody can tell ours from theirs, and they stay.
  */
 #define pr_fmt(fmt) "quire: " fmt
@@ -51,7 +51,7 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "quire.h"
+#include "../core/quire.h"
 #include "text.h"
 
 #define CREATE_TRACE_POINTS

@@ -3,7 +3,7 @@
  * The shm feature: processes that map the same shared memory share the
  * last-level page tables that map it, as was first done for Linux in 2005/06.
  *
- * The object is that of pt.c: the table itself, with a count of the PMDs that
+ * The object is that of pt/pt.c: the table itself, with a count of the PMDs that
  * point to it in its ptdesc. Nothing in it is copy-on-write. The PMDs are marked
  * and stay writable, and faults fill entries in place for all users.
  *
@@ -72,8 +72,8 @@
 #include <asm/tlb.h>
 #include <asm/tlbflush.h>
 
-#include "../internal.h"
-#include "fork.h"
+#include "../../internal.h"
+#include "../fork/fork.h"
 #include "shm.h"
 
 #define CREATE_TRACE_POINTS

@@ -13,9 +13,9 @@
 #include <linux/swap.h>
 #include <linux/swapops.h>
 
-#include "../internal.h"
-#include "fork.h"
-#include "shm.h"
+#include "../../internal.h"
+#include "../fork/fork.h"
+#include "../shm/shm.h"
 
 /*
  * mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs. mmap_lock is held,

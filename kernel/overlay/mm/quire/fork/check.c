@@ -34,9 +34,9 @@
 #include <linux/swapops.h>
 #include <linux/xarray.h>
 
-#include "../internal.h"
+#include "../../internal.h"
 #include "fork.h"
-#include "shm.h"
+#include "../shm/shm.h"
 
 #define ATTEMPTS 5
 #define MAX_COMPLAINTS 20

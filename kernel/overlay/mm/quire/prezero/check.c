@@ -24,7 +24,7 @@
 #include <linux/seq_file.h>
 #include <linux/suspend.h>
 
-#include "../internal.h"
+#include "../../internal.h"
 #include "prezero.h"
 
 struct prezero_report {

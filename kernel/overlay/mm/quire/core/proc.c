@@ -19,8 +19,8 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
-#include "../../fs/proc/internal.h"
-#include "fork.h"
+#include "../../../fs/proc/internal.h"
+#include "../fork/fork.h"
 
 struct table_count {
 	pmd_t *last;		/* several areas may reach into a table */

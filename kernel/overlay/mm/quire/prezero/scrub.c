@@ -54,7 +54,7 @@
 #include <linux/wait.h>
 #include <uapi/linux/sched/types.h>
 
-#include "../internal.h"
+#include "../../internal.h"
 #include "prezero.h"
 
 #define BATCH_BLOCKS	64

@@ -35,7 +35,7 @@
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
-#include "../internal.h"
+#include "../../internal.h"
 #include "prezero.h"
 
 #define CREATE_TRACE_POINTS

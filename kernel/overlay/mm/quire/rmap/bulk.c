@@ -42,8 +42,8 @@
 #include <linux/slab.h>
 #include <linux/userfaultfd_k.h>
 
-#include "../internal.h"
-#include "../vma.h"
+#include "../../internal.h"
+#include "../../vma.h"
 #include "rmap.h"
 
 static struct kmem_cache *area_cache __ro_after_init;

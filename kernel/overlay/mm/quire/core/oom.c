@@ -8,9 +8,9 @@
  */
 #include <linux/mm.h>
 
-#include "../internal.h"
-#include "fork.h"
-#include "shm.h"
+#include "../../internal.h"
+#include "../fork/fork.h"
+#include "../shm/shm.h"
 
 /* Pages of files, shared memory's in private mappings included. */
 static unsigned long orphans_file(void)

@@ -7,7 +7,7 @@
  * folio; where this area is not among them, or the page's index is not the one
  * that its address has in it, the entry is missing: reclaim, migration and
  * memory failure would not find it. It also checks what the walk rests on, the
- * chains, and the invariants that mm/quire/rmap.c states. Folios of KSM are only
+ * chains, and the invariants that mm/quire/rmap/rmap.c states. Folios of KSM are only
  * counted: Linux itself loses those of a child whose parent exited until its own
  * scan comes to them. A swap or migration entry of anonymous memory in an area
  * without an anon_vma is unlinked: its page will have no way back either. A
@@ -51,8 +51,8 @@
 #include <linux/swapops.h>
 #include <linux/uaccess.h>
 
-#include "quire.h"
-#include "../internal.h"
+#include "../core/quire.h"
+#include "../../internal.h"
 #include "rmap.h"
 
 #define BATCH 128

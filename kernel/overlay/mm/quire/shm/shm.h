@@ -7,7 +7,7 @@
 #include <linux/quire_pt.h>
 #include <linux/quire_shm.h>
 
-#include "quire.h"
+#include "../core/quire.h"
 
 #ifdef CONFIG_QUIRE_SHM
 extern struct quire_feature quire_shm_feature;
