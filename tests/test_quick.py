@@ -70,7 +70,7 @@ OVERLAY = "kernel/overlay"
 @pytest.mark.parametrize("path, tests", [
     (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", quick.UNITS}),
     (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", quick.UNITS}),
-    (f"{OVERLAY}/include/linux/quire_rmap.h", {"rmap", quick.UNITS}),
+    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", quick.UNITS}),
     (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core"}),
     (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", quick.UNITS}),
     (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "rmap::test_with_all_features"}),

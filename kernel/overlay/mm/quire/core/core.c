@@ -16,7 +16,7 @@
 #include <linux/init.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
-#include <linux/quire.h>
+#include <linux/quire/core.h>
 #include <linux/rculist.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>

@@ -11,7 +11,7 @@
 #include <linux/pid.h>
 #include <linux/proc_fs.h>
 #include <linux/ptrace.h>
-#include <linux/quire_rmap.h>
+#include <linux/quire/rmap.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/task.h>

@@ -4,8 +4,8 @@
 #define _MM_QUIRE_FORK_H
 
 #include <kunit/visibility.h>
-#include <linux/quire_fork.h>
-#include <linux/quire_pt.h>
+#include <linux/quire/fork.h>
+#include <linux/quire/pt.h>
 
 #include "../core/quire.h"
 

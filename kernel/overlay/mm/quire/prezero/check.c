@@ -20,7 +20,7 @@
  */
 #include <linux/debugfs.h>
 #include <linux/memory_hotplug.h>
-#include <linux/quire_prezero.h>
+#include <linux/quire/prezero.h>
 #include <linux/seq_file.h>
 #include <linux/suspend.h>
 

@@ -28,7 +28,7 @@
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
 #include <linux/mutex.h>
-#include <linux/quire_prezero.h>
+#include <linux/quire/prezero.h>
 #include <linux/rcupdate.h>
 #include <linux/sizes.h>
 #include <linux/string.h>

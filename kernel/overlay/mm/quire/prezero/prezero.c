@@ -5,7 +5,7 @@
  * The idea of a daemon that zeroes free memory ahead of the faults that need
  * it, and the names scrub_start, scrub_stop and scrub_load, are from the
  * prezeroing work of 2004 and 2005. It kept two sets of free lists; here there
- * is one, and a flag: see include/linux/quire_prezero.h for where it is valid.
+ * is one, and a flag: see include/linux/quire/prezero.h for where it is valid.
  *
  * Locking: a mark on a buddy list and struct prezero_zone are under zone->lock,
  * a mark on a pcp list is under the pcp lock. PG_zeroed is set and cleared with
@@ -31,7 +31,7 @@
 #include <linux/cpu.h>
 #include <linux/hugetlb.h>
 #include <linux/kasan.h>
-#include <linux/quire_prezero.h>
+#include <linux/quire/prezero.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 

@@ -42,7 +42,7 @@
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/memory.h>
-#include <linux/quire_prezero.h>
+#include <linux/quire/prezero.h>
 #include <linux/rwsem.h>
 #include <linux/sched/isolation.h>
 #include <linux/sched/signal.h>

@@ -4,7 +4,7 @@
  * What follows is about those of private memory, shared by fork; shm/shm.c has the
  * rules for tables that map shared memory, which are not write-protected.
  *
- * A shared table is the table itself, with its state in its ptdesc (see linux/quire_pt.h).
+ * A shared table is the table itself, with its state in its ptdesc (see linux/quire/pt.h).
  * Each PMD that points to it is write-protected and marked. The entries are as they were
  * when it was first shared, writable ones included: the PMD alone protects them.
  *

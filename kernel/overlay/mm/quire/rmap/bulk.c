@@ -37,7 +37,7 @@
 #include <linux/mempolicy.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
-#include <linux/quire_rmap_bulk.h>
+#include <linux/quire/rmap_bulk.h>
 #include <linux/rmap.h>
 #include <linux/slab.h>
 #include <linux/userfaultfd_k.h>

@@ -42,8 +42,8 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/pagewalk.h>
-#include <linux/quire_fork.h>
-#include <linux/quire_rmap.h>
+#include <linux/quire/fork.h>
+#include <linux/quire/rmap.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>

@@ -35,7 +35,7 @@
  */
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
-#include <linux/quire_rmap.h>
+#include <linux/quire/rmap.h>
 #include <linux/rbtree_augmented.h>
 #include <linux/rmap.h>
 #include <linux/slab.h>

@@ -57,8 +57,8 @@
 #include <linux/oom.h>
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
-#include <linux/quire_fork.h>
-#include <linux/quire_rmap.h>
+#include <linux/quire/fork.h>
+#include <linux/quire/rmap.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>

@@ -3,7 +3,7 @@
 #ifndef _MM_QUIRE_RMAP_H
 #define _MM_QUIRE_RMAP_H
 
-#include <linux/quire_rmap_bulk.h>
+#include <linux/quire/rmap_bulk.h>
 #include <linux/rmap.h>
 
 struct mm_struct;

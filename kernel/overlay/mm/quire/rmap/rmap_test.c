@@ -3,7 +3,7 @@
 #include <kunit/test.h>
 #include <linux/maple_tree.h>
 #include <linux/mm_types.h>
-#include <linux/quire_rmap_bulk.h>
+#include <linux/quire/rmap_bulk.h>
 #include <linux/rmap.h>
 
 #define LINKS 4

@@ -4,8 +4,8 @@
 #define _MM_QUIRE_SHM_H
 
 #include <linux/mm.h>
-#include <linux/quire_pt.h>
-#include <linux/quire_shm.h>
+#include <linux/quire/pt.h>
+#include <linux/quire/shm.h>
 
 #include "../core/quire.h"
 

@@ -44,7 +44,7 @@
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/quire_text.h>
+#include <linux/quire/text.h>
 
 #include "../core/quire.h"
 #include "text.h"

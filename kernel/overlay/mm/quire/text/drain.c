@@ -22,7 +22,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/pagevec.h>
-#include <linux/quire_text.h>
+#include <linux/quire/text.h>
 #include <linux/swap.h>
 
 #include "text.h"

@@ -35,7 +35,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/percpu.h>
-#include <linux/quire_text.h>
+#include <linux/quire/text.h>
 #include <linux/shmem_fs.h>
 
 #include "../../internal.h"

@@ -21,7 +21,7 @@
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
-#include <linux/quire_text.h>
+#include <linux/quire/text.h>
 #include <linux/sched/coredump.h>
 #include <linux/shmem_fs.h>
 

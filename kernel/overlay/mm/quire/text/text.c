@@ -43,7 +43,7 @@
 #include <linux/memcontrol.h>
 #include <linux/magic.h>
 #include <linux/pagemap.h>
-#include <linux/quire_text.h>
+#include <linux/quire/text.h>
 #include <linux/sched/mm.h>
 #include <linux/secretmem.h>
 #include <linux/shmem_fs.h>

@@ -3,7 +3,7 @@
 #include <kunit/test.h>
 #include <linux/elf.h>
 #include <linux/mm.h>
-#include <linux/quire_text.h>
+#include <linux/quire/text.h>
 #include <linux/sizes.h>
 
 #include "text.h"

@@ -8,7 +8,7 @@
 #define _LINUX_QUIRE_RMAP_BULK_H
 
 #include <linux/mm.h>
-#include <linux/quire_rmap.h>
+#include <linux/quire/rmap.h>
 
 int anon_vma_fork(struct vm_area_struct *vma, struct vm_area_struct *pvma);
 void unlink_anon_vmas(struct vm_area_struct *vma);

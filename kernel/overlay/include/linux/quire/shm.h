@@ -12,7 +12,7 @@
 
 #include <linux/jump_label.h>
 #include <linux/mm.h>
-#include <linux/quire_fork.h>
+#include <linux/quire/fork.h>
 
 struct mmu_gather;
 
