@@ -9,7 +9,7 @@
 #include <linux/mm.h>
 
 #include "../../internal.h"
-#include "../fork/fork.h"
+#include "../pt/pt.h"
 #include "../shm/shm.h"
 
 /* Pages of files, shared memory's in private mappings included. */

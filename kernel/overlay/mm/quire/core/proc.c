@@ -11,6 +11,7 @@
 #include <linux/pid.h>
 #include <linux/proc_fs.h>
 #include <linux/ptrace.h>
+#include <linux/quire/fork.h>
 #include <linux/quire/rmap.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
@@ -20,7 +21,6 @@
 #include <linux/uaccess.h>
 
 #include "../../../fs/proc/internal.h"
-#include "../fork/fork.h"
 
 struct table_count {
 	pmd_t *last;		/* several areas may reach into a table */

@@ -206,35 +206,6 @@ static unsigned long marked_pmds(void)
 	       quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
 }
 
-/**
- * quire_next_mm - iterate over the processes' address spaces
- * @pid: 0 to begin; set to the process's, in the initial namespace
- *
- * Returns the mm of the first process after @pid that has one, for mmput(), or
- * NULL at the end. An mm that several processes use comes several times.
- */
-struct mm_struct *quire_next_mm(pid_t *pid)
-{
-	struct mm_struct *mm = NULL;
-	struct task_struct *task;
-	struct pid *next;
-
-	while (!mm) {
-		rcu_read_lock();
-		next = find_ge_pid(*pid + 1, &init_pid_ns);
-		task = next ? get_pid_task(next, PIDTYPE_PID) : NULL;
-		*pid = next ? pid_nr(next) : 0;
-		rcu_read_unlock();
-		if (!next)
-			return NULL;
-		if (!task)
-			continue;
-		mm = get_task_mm(task);
-		put_task_struct(task);
-	}
-	return mm;
-}
-
 static void drain_once(void)
 {
 	struct mm_struct *mm;

@@ -5,9 +5,9 @@
 
 #include <kunit/visibility.h>
 #include <linux/quire/fork.h>
-#include <linux/quire/pt.h>
 
 #include "../core/quire.h"
+#include "../pt/pt.h"
 
 /* Counters, in the order of their names in fork.c. */
 enum fork_count {
@@ -40,38 +40,7 @@ DECLARE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 #define fork_count(id)		this_cpu_inc(quire_fork_counts[id])
 #define fork_count_add(id, n)	this_cpu_add(quire_fork_counts[id], n)
 
-/* A shared table would break what these promise; see the rules in pt/pt.c. */
-#define QUIRE_FORK_UNSHAREABLE								\
-	(VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |		\
-	 VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |			\
-	 VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |			\
-	 VM_WIPEONFORK | VM_DONTCOPY)
-
 extern struct quire_feature quire_fork_feature;
-extern struct mm_struct *quire_pt_orphans;
-
-unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
-			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd,
-			    bool mixed);
-bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
-void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte);
-int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
-			bool mixed);
-void quire_pt_on_mmlist(struct mm_struct *mm);
-int quire_pt_init(void);
-struct mm_struct *quire_next_mm(pid_t *pid);
-
-/* Of a marked PMD whose table's PTL is held. */
-static inline bool quire_pt_is_mixed(pmd_t *pmd)
-{
-	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
-}
-
-/* pt/mixed.c */
-bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr);
-bool quire_pt_zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
-			   unsigned long *addr, unsigned long end,
-			   struct zap_details *details);
 
 /* background.c */
 extern struct quire_uint_attr quire_background_knob;
@@ -79,8 +48,6 @@ void quire_background_add(struct mm_struct *mm);
 
 #if IS_ENABLED(CONFIG_KUNIT)
 bool quire_fork_vma_shareable(struct vm_area_struct *dst, struct vm_area_struct *src);
-bool quire_pt_area_mixable(struct vm_area_struct *vma);
-pte_t quire_pt_sanitized(pte_t pte);
 unsigned int quire_background_budget(unsigned int per_s);
 #endif
 

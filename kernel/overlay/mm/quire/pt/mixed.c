@@ -37,7 +37,7 @@
 #include <asm/tlb.h>
 
 #include "../../internal.h"
-#include "../fork/fork.h"
+#include "pt.h"
 
 /* Has there ever been a mixed table? Until then files need not look for them. */
 bool quire_pt_mixed_made __read_mostly;

@@ -14,8 +14,10 @@
 #include <linux/swapops.h>
 
 #include "../../internal.h"
+#include "../core/quire.h"
 #include "../fork/fork.h"
 #include "../shm/shm.h"
+#include "pt.h"
 
 /*
  * mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs. mmap_lock is held,

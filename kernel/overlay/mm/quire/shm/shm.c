@@ -73,7 +73,7 @@
 #include <asm/tlbflush.h>
 
 #include "../../internal.h"
-#include "../fork/fork.h"
+#include "../pt/pt.h"
 #include "shm.h"
 
 #define CREATE_TRACE_POINTS

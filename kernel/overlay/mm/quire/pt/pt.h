@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What shared tables are to those who share them: fork, shm and what tells of both. */
+#ifndef _MM_QUIRE_PT_H
+#define _MM_QUIRE_PT_H
+
+#include <kunit/visibility.h>
+#include <linux/quire/fork.h>
+#include <linux/quire/pt.h>
+
+/* A shared table would break what these promise; see the rules in pt.c. */
+#define QUIRE_FORK_UNSHAREABLE								\
+	(VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |		\
+	 VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |			\
+	 VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |			\
+	 VM_WIPEONFORK | VM_DONTCOPY)
+
+extern struct mm_struct *quire_pt_orphans;
+
+unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
+			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd,
+			    bool mixed);
+bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte);
+int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
+			bool mixed);
+void quire_pt_on_mmlist(struct mm_struct *mm);
+int quire_pt_init(void);
+struct mm_struct *quire_next_mm(pid_t *pid);
+
+/* Of a marked PMD whose table's PTL is held. */
+static inline bool quire_pt_is_mixed(pmd_t *pmd)
+{
+	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
+}
+
+/* mixed.c */
+bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr);
+bool quire_pt_zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
+			   unsigned long *addr, unsigned long end,
+			   struct zap_details *details);
+
+#if IS_ENABLED(CONFIG_KUNIT)
+bool quire_pt_area_mixable(struct vm_area_struct *vma);
+pte_t quire_pt_sanitized(pte_t pte);
+#endif
+
+#endif /* _MM_QUIRE_PT_H */
