@@ -29,7 +29,7 @@ PAPERS = "bench::test_papers_are_written_from_the_data"
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
     """Return the rows of a feature: its sources, headers and selftests, and its hooks."""
     reached = " ".join([*tests, UNITS])
-    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", reached),
+    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", f"{reached} layers"),
             (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
 
 
@@ -38,18 +38,19 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 ROWS: list[tuple[str, str]] = [
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore docs/man/*", "docs"),
     ("docs/results.json", f"docs {PAPERS}"),
-    ("kernel/overlay/mm/quire/*_test.c", "core"),
+    ("kernel/overlay/mm/quire/*_test.c", "core layers"),
     *_rows("fork", "02", "fork", "shm::test_selftests"),
-    ("kernel/overlay/mm/quire/pt/* kernel/overlay/include/linux/quire/pt.h", f"fork shm {UNITS}"),
-    ("kernel/overlay/mm/quire/core/oom.c kernel/overlay/mm/quire/core/proc.c", f"fork shm {UNITS}"),
-    ("kernel/overlay/mm/quire/test/notifier.c", f"fork shm::test_selftests {UNITS}"),
+    ("kernel/overlay/mm/quire/pt/* kernel/overlay/include/linux/quire/pt.h", f"fork shm layers {UNITS}"),
+    ("kernel/overlay/mm/quire/core/oom.c kernel/overlay/mm/quire/core/proc.c", f"fork shm layers {UNITS}"),
+    ("kernel/overlay/mm/quire/test/notifier.c", f"fork shm::test_selftests layers {UNITS}"),
     *_rows("shm", "05", "shm"),
     *_rows("prezero", "01", "prezero"),
     *_rows("text", "03", "text"),
     *_rows("rmap", "04", "rmap"),
-    ("kernel/overlay/mm/quire/test/edu_dma.c", "prezero"),
-    ("kernel/overlay/mm/quire/core/debug.c", "core run"),
-    ("kernel/overlay/mm/quire/* kernel/overlay/include/linux/quire/core.h", "core rmap::test_with_all_features"),
+    ("kernel/overlay/mm/quire/test/edu_dma.c", "prezero layers"),
+    ("kernel/overlay/mm/quire/core/debug.c", "core run layers"),
+    ("kernel/overlay/mm/quire/* kernel/overlay/include/linux/quire/core.h",
+     "core layers rmap::test_with_all_features"),
     ("kernel/overlay/tools/*", "fork::test_selftests shm::test_selftests rmap::test_selftests text::test_collapse"),
     ("kernel/hooks/series kernel/hooks/00*", f"core {HOOKS}"),
     ("kernel/config/deb.config guest/deb.py", "deb"),
@@ -77,8 +78,8 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
 # Of these no test that runs here wants a kernel.
-HOST = {"attribute", "build", "deb", "docs", "ktap", "mm_sets", "off", "packages", "pg_regress", "quick", "quirectl",
-        "sets", "splat", "text_sets", "tree"}
+HOST = {"attribute", "build", "deb", "docs", "ktap", "layers", "mm_sets", "off", "packages", "pg_regress", "quick",
+        "quirectl", "sets", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -68,13 +68,13 @@ OVERLAY = "kernel/overlay"
 
 
 @pytest.mark.parametrize("path, tests", [
-    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", quick.UNITS}),
-    (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", quick.UNITS}),
-    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", quick.UNITS}),
-    (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core"}),
-    (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", quick.UNITS}),
-    (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "rmap::test_with_all_features"}),
-    (f"{OVERLAY}/mm/quire/core/proc.c", {"fork", "shm", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", "layers", quick.UNITS}),
+    (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", "layers", quick.UNITS}),
+    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", "layers", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core", "layers"}),
+    (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", "layers", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "layers", "rmap::test_with_all_features"}),
+    (f"{OVERLAY}/mm/quire/core/proc.c", {"fork", "shm", "layers", quick.UNITS}),
     ("kernel/hooks/0302-text-map.patch", {"text", quick.UNITS, quick.HOOKS}),
     ("guest/boot.py", {"build", "run"}),
     ("docs/fork.md", {"docs"}),
@@ -90,7 +90,7 @@ def test_a_file_stands_for_its_tests() -> None:
     """A test is not named beside its whole file, nor a file that is gone; each test has the paths that it is for."""
     fork, shm = (f"{OVERLAY}/mm/quire/{name}/{name}.c" for name in ("fork", "shm"))
     found = quick.chosen([fork, shm, "tests/test_gone.py", "guest/run"])
-    assert found == {"fork": [fork], "shm": [shm], quick.UNITS: [fork, shm],
+    assert found == {"fork": [fork], "shm": [shm], "layers": [fork, shm], quick.UNITS: [fork, shm],
                      "build": ["guest/run"], "run": ["guest/run"]}
 
 
