@@ -297,6 +297,13 @@ def build_objects(variant: str) -> None:
           file=sys.stderr, flush=True)
 
 
+def configure_only(variant: str) -> None:
+    """Configure a variant, for who compares configurations. The caller holds the build lock and has updated the tree."""
+    (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
+    configure(variant)
+    _install(objects_of(variant) / ".config", paths.BUILD / variant / "config")
+
+
 def check_space(variants: list[str], free: int, objects: Sequence[str] = ()) -> None:
     """Raise BuildError if the disk cannot hold what is still to be built, whole or as objects alone."""
     whole = [variant for variant in variants if not (objects_of(variant) / "vmlinux").exists()]
@@ -315,19 +322,21 @@ def check_tools(tools: tuple[str, ...] = TOOLS) -> None:
         raise BuildError(f"this host has no {', '.join(missing)}: make packages (or python3 -m guest.packages)")
 
 
-def build_all(variants: list[str], objects: Sequence[str] = ()) -> None:
-    """Update the tree and build the variants, one after the other, then the objects of others."""
+def build_all(variants: list[str], objects: Sequence[str] = (), configured: Sequence[str] = ()) -> None:
+    """Update the tree and build the variants, one after the other, then the objects of others; configure the last."""
     objects = [variant for variant in objects if variant not in variants]
     check_tools()
     with paths.build_lock():
         check_space(variants, shutil.disk_usage(paths.BUILD).free, objects)
         tree.make_base()
-        if any(source_of(variant) == paths.TREE for variant in variants + objects):
+        if any(source_of(variant) == paths.TREE for variant in [*variants, *objects, *configured]):
             tree.update()
         for variant in variants:
             build(variant)
         for variant in objects:
             build_objects(variant)
+        for variant in configured:
+            configure_only(variant)
 
 
 def _variant(name: str) -> str:
@@ -343,12 +352,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("variants", nargs="*", type=_variant, metavar="VARIANT", help=f"one of {', '.join(FRAGMENTS)}")
     parser.add_argument("--objects", nargs="+", type=_variant, metavar="VARIANT", default=[],
                         help=f"build no kernel of these, but the objects of {' '.join(DIRECTORIES)}")
+    parser.add_argument("--configure", nargs="+", type=_variant, metavar="VARIANT", default=[],
+                        help="compile nothing of these, but make their configurations")
     args = parser.parse_args(argv)
-    if not args.variants and not args.objects:
+    if not (args.variants or args.objects or args.configure):
         parser.error("no VARIANT")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that make is ended too
     try:
-        build_all(args.variants, args.objects)
+        build_all(args.variants, args.objects, args.configure)
     except (BuildError, tree.TreeError, OSError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1

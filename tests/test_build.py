@@ -129,6 +129,16 @@ def test_objects_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         name: stat.st_mtime_ns for name, stat in whole.items()}
 
 
+def test_configuration_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant that is only configured has its configuration in build/, and no object."""
+    shop = Workshop(tmp_path)
+    shop.enter(monkeypatch)
+    monkeypatch.setattr(tree, "make_base", lambda: None)
+    assert build.main(["--configure", "vanilla"]) == 0
+    assert {path.name for path in (shop.build / "vanilla").iterdir()} == {"config", "configure.log"}
+    assert not shop.objects()
+
+
 def test_builds_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each build notes what it took, its objects, and what ccache had of its own compilations."""
     shop = Workshop(tmp_path)
