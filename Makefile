@@ -40,7 +40,7 @@ demo: packages
 	@bench/demo
 
 check: packages
-	@$(BUILD) quire --objects vanilla off
+	@$(BUILD) quire --objects off --configure vanilla
 	@needed=$$($(PYTHON) tests/record.py --needed) && if [ "$$needed" ]; then $(BUILD) $$needed; fi
 	@$(SUITE) --name check -m 'not soak and not debug_only'
 

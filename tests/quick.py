@@ -68,6 +68,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
     ("tests/elf.py", "off"),
+    ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
     ("tests/hibernation.py tests/workloads/hibernate.sh tests/workloads/verify.sh", "prezero"),
     ("tests/pressure.py", "shm::test_model_under_pressure"),

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Record in tests/records what others' test sets say on vanilla, so that a check need not build and boot it.
+"""Record in tests/records what vanilla says and is, so that a check need build and boot no vanilla.
 
-Each SET (default: all) is run a few times on vanilla, which is built first. Of each case the worst outcome is kept;
-cases that differed between the runs are listed as unsteady, and no comparison looks at them.
+Each SET of others' tests (default: all) is run a few times on vanilla, which is built first. Of each case the worst
+outcome is kept; cases that differed between the runs are listed as unsteady, and no comparison looks at them. The word
+objects stands for the digests of vanilla's objects, with which those of a kernel with all options off are compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
 from guest import boot, build, cli, paths, tree  # noqa: E402  pylint: disable=wrong-import-position
+import objects  # noqa: E402  pylint: disable=wrong-import-position
 import sets  # noqa: E402  pylint: disable=wrong-import-position
 
 # A guest that cannot be started, a kernel that complains, programs that do not build.
@@ -72,33 +74,40 @@ def record_all(wanted: list[sets.Set], runs: int) -> int:
 
 
 def needed(kernel: str) -> list[str]:
-    """Return the kernels that a check needs besides ours: vanilla where a record does not fit."""
-    why = {one.name: sets.misfit(one, kernel) for one in all_sets().values() if one.in_check}
+    """Return what guest.build must make for a check besides ours: vanilla, or its objects, where no record fits."""
+    why = {f"the set {one.name}": sets.misfit(one, kernel) for one in all_sets().values() if one.in_check}
+    whole = any(why.values())
+    why["its objects"] = objects.misfit()
     for name, reason in why.items():
         if reason:
-            print(f"vanilla is needed for the set {name}: {reason}", file=sys.stderr)
-    return ["vanilla"] if any(why.values()) else []
+            print(f"vanilla is needed for {name}: {reason}", file=sys.stderr)
+    return ["vanilla"] if whole else ["--objects", "vanilla"] if why["its objects"] else []
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     known = all_sets()
-    parser = cli.Parser(prog="tests/record.py", description=__doc__, epilog=f"The sets: {', '.join(known)}",
+    parser = cli.Parser(prog="tests/record.py", description=__doc__, epilog=f"The sets: {', '.join(known)}, {objects.NAME}",
                         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, choices=range(1, 101), metavar="N", help="1 to 100 (default 3)")
     parser.add_argument("--needed", action="store_true",
-                        help="only print which kernel a check needs besides quire, which is built: vanilla, or none")
+                        help="only print what guest.build must make for a check besides quire, which is built: vanilla, "
+                             "its objects, or nothing")
     parser.add_argument("sets", nargs="*", metavar="SET")
     args = parser.parse_args(argv)
-    unknown = [name for name in args.sets if name not in known]
+    wanted = args.sets or [*known, objects.NAME]
+    unknown = [name for name in wanted if name not in known and name != objects.NAME]
     if unknown:
-        parser.error(f"no set {', '.join(unknown)}; there are: {', '.join(known)}")
+        parser.error(f"no set {', '.join(unknown)}; there are: {', '.join(known)}, {objects.NAME}")
     try:
         if args.needed:
             print(*needed("quire"))
             return 0
-        build.build_all(["vanilla"])
-        return record_all([known[name] for name in args.sets or known], args.runs)
+        asked = [known[name] for name in wanted if name in known]
+        build.build_all(["vanilla"] if asked else [], ["vanilla"])
+        if objects.NAME in wanted:
+            objects.record()
+        return record_all(asked, args.runs)
     except (*ERRORS, build.BuildError, tree.TreeError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1

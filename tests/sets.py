@@ -127,7 +127,8 @@ def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500,
     return result.output
 
 
-def _version(program: str) -> str:
+def version_of(program: str) -> str:
+    """Return the first line of what a program says of its version."""
     return subprocess.run([program, "--version"], text=True, check=True, stdout=subprocess.PIPE).stdout.split("\n")[0]
 
 
@@ -136,8 +137,8 @@ def key_of(one: Set, kernel: str) -> dict[str, Any]:
     return {
         "base": tree.kernel_version(paths.BASE),
         "configuration": build.config_hash("vanilla"),
-        "compiler": _version("gcc"),
-        "emulator": _version(boot.QEMU),
+        "compiler": version_of("gcc"),
+        "emulator": version_of(boot.QEMU),
         "guest": {**SHAPE, **one.options, "accelerator": "KVM" if boot.kvm_works(kernel) else "TCG"},
         "script": hashlib.sha256(one.script.read_bytes()).hexdigest(),
         "tests": one.tests,

@@ -47,7 +47,7 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("BUILD", "BASE", "CONFIG"):
         monkeypatch.setattr(paths, name, tmp_path)
     monkeypatch.setattr(sets, "RECORDS", tmp_path)
-    monkeypatch.setattr(sets, "_version", lambda program: f"{program} 1")
+    monkeypatch.setattr(sets, "version_of", lambda program: f"{program} 1")
     monkeypatch.setattr(boot, "kvm_works", lambda kernel: False)
     return tmp_path
 
@@ -66,8 +66,8 @@ def test_record_stands_for_vanilla(host: Path) -> None:
     lambda host, patch: (host / "script").write_text("two\n"),
     lambda host, patch: (host / "toy.json").write_text('{"key": {'),
     lambda host, patch: (host / "toy.json").unlink(),
-    lambda host, patch: patch.setattr(sets, "_version", lambda program: f"{program} {2 if program == 'gcc' else 1}"),
-    lambda host, patch: patch.setattr(sets, "_version", lambda program: f"{program} {1 if program == 'gcc' else 2}"),
+    lambda host, patch: patch.setattr(sets, "version_of", lambda program: f"{program} {2 if program == 'gcc' else 1}"),
+    lambda host, patch: patch.setattr(sets, "version_of", lambda program: f"{program} {1 if program == 'gcc' else 2}"),
     lambda host, patch: patch.setattr(boot, "kvm_works", lambda kernel: True),
     lambda host, patch: patch.setitem(sets.SHAPE, "cpus", 4),
 ], ids=["base", "configuration", "script", "cut off", "none", "compiler", "emulator", "accelerator", "guest"])
@@ -136,25 +136,28 @@ def test_recording_what_was_cut_off(host: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.startswith("error: toy: b did not come to an end")
 
 
-@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("fits, objects_fit, needed", [
+    (True, True, ""), (False, True, "vanilla"), (True, False, "--objects vanilla"), (False, False, "vanilla")])
 def test_what_a_check_needs(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                            fits: bool) -> None:
-    """vanilla is built for a set of the check without a record that fits, and for none of the soak's."""
+                            fits: bool, objects_fit: bool, needed: str) -> None:
+    """vanilla, or its objects, are built where no record of the check fits, and for none of the soak's sets."""
     checked, soaked = Guests(host), Guests(host)
     checked.set = sets.Set("checked", ["a"], checked.set.script, lambda: None, checked.run, in_check=True)
     monkeypatch.setattr(record, "all_sets", lambda: {"checked": checked.set, "toy": soaked.set})
+    monkeypatch.setattr(record.objects, "misfit", lambda: "" if objects_fit else "another compiler")
     if fits:
         checked.record(GOOD)
     assert record.main(["--needed"]) == 0
     said = capsys.readouterr()
-    assert said.out == ("\n" if fits else "vanilla\n")
-    assert said.err == ("" if fits else "vanilla is needed for the set checked: there is no record\n")
+    assert said.out == f"{needed}\n"
+    assert ("vanilla is needed for the set checked: there is no record\n" in said.err) is not fits
+    assert ("vanilla is needed for its objects: another compiler\n" in said.err) is not objects_fit
 
 
 def test_records_are_of_sets() -> None:
     """Each record in the repository is a set's, says how each of its tests ended, and leaves out few cases."""
     known = record.all_sets()
-    for path in sets.RECORDS.glob("*"):
+    for path in set(sets.RECORDS.glob("*")) - {record.objects.RECORD}:
         one = json.loads(path.read_text(encoding="utf-8"))
         assert path.name == known[path.stem].record.name
         assert set(one) == {"key", "runs", "unsteady", "cases"} and set(one["unsteady"]) <= set(one["cases"])
