@@ -45,6 +45,14 @@ LIMIT_PASSED = (124, 137)
 DEBUG_SLOWDOWN = 4
 
 
+def memory(kernel: str) -> str:
+    """Return what a guest has of memory unless a test asks for more or less.
+
+    At boot the debug kernel fills KASAN's shadow of all memory, and at the end kmemleak reads the array of all pages.
+    """
+    return "2G" if kernel == "debug" else "4G"
+
+
 @dataclass
 class Outcome:
     """What became of one program: `status` is None where it did not end, `output` where it did not begin."""
