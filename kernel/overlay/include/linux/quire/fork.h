@@ -166,8 +166,13 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 			       unsigned long addr, unsigned int foll)
 {
-	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET)
+	if (likely(!quire_pt_shared(pmd)))
 		return 0;
+	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET) {
+		/* What nobody else uses any more is its own, and GUP-fast enters it. */
+		__quire_pt_still_shared(vma, pmd, addr);
+		return 0;
+	}
 	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_GUP);
 }
 

@@ -27,8 +27,9 @@
  *  - A table that maps a pinned page is not shared, and no pin (FOLL_PIN) and nothing for
  *    writing is ever taken through a marked PMD. A reference for reading (FOLL_GET) is,
  *    under the PTL: it marks the table, since it may be anybody's, and who adopts it then
- *    sanitizes it. References from before the sharing can only be the owner's doing: it may
- *    adopt a table without that mark as it is, others sanitize it first.
+ *    sanitizes it. The last user adopts it first: what it refers to then is its own.
+ *    References from before the sharing can only be the owner's doing: it may adopt a
+ *    table without that mark as it is, others sanitize it first.
  *
  * Locks: a PMD begins and ceases to be marked under the table's page table lock
  * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
@@ -860,6 +861,19 @@ void quire_pt_note_reference(pmd_t *pmd)
 	fork_count(FORK_REFERENCES);
 }
 
+/*
+ * A look without the locks. A user that leaves meanwhile may make it stale: then the
+ * table is taken for shared, as it would have been a moment earlier.
+ */
+static bool has_other_users(pmd_t *pmd)
+{
+	pmd_t seen;
+
+	guard(rcu)();
+	seen = pmdp_get_lockless(pmd);
+	return pmd_pt_shared(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
+}
+
 /**
  * __quire_pt_still_shared - has a table another user?
  * @vma: covers the whole table
@@ -871,9 +885,13 @@ void quire_pt_note_reference(pmd_t *pmd)
  */
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
-	spinlock_t *pml = pmd_lock(vma->vm_mm, pmd), *ptl;
-	bool shared = pmd_pt_shared(*pmd);
+	spinlock_t *pml, *ptl;
+	bool shared;
 
+	if (has_other_users(pmd))
+		return true;
+	pml = pmd_lock(vma->vm_mm, pmd);
+	shared = pmd_pt_shared(*pmd);
 	if (shared) {
 		ptl = lock_table(vma->vm_mm, pmd);
 		if (quire_pt_state(quire_pmd_ptdesc(*pmd))->users == 1) {

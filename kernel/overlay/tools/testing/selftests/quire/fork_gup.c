@@ -250,6 +250,27 @@ TEST_SLOW(fork_gup, reading_leaves_tables_shared)
 	EXPECT_EQ(0, status);
 }
 
+/* The child is gone: what the parent refers to for reading is in a table of its own. */
+TEST_SLOW(fork_gup, reading_when_nobody_else_is_left)
+{
+	long references, adopted;
+	int status, i;
+	pid_t pid = share_fork();
+
+	ASSERT_LE(0, pid);
+	if (!pid)
+		_exit(0);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	references = fork_stat("references");
+	adopted = fork_stat("tables_adopted");
+	for (i = 0; i < 3; i++) {
+		ASSERT_EQ(0, splice_page(self->pipe[1], self->page));
+		EXPECT_EQ('a', pipe_byte(self->pipe[0]));
+	}
+	EXPECT_LT(adopted, fork_stat("tables_adopted"));
+	EXPECT_EQ(references, fork_stat("references"));
+}
+
 TEST_SLOW(fork_gup, ptrace_pokes)
 {
 	int status;
