@@ -47,6 +47,8 @@ ROWS: list[tuple[str, str]] = [
     *_rows("prezero", "01", "prezero"),
     *_rows("text", "03", "text"),
     *_rows("rmap", "04", "rmap"),
+    ("kernel/overlay/mm/quire/core/mm_walk.c kernel/overlay/include/trace/events/quire_core.h",
+     "fork shm rmap::test_selftests layers"),
     ("kernel/overlay/mm/quire/test/edu_dma.c", "prezero layers"),
     ("kernel/overlay/mm/quire/core/debug.c", "core run layers"),
     ("kernel/overlay/mm/quire/* kernel/overlay/include/linux/quire/core.h",

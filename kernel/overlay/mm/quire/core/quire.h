@@ -17,6 +17,7 @@
 #include <linux/percpu.h>
 #include <linux/sysfs.h>
 #include <linux/workqueue.h>
+#include <linux/xarray.h>
 
 #define QUIRE_VERSION "0.1"
 
@@ -136,5 +137,21 @@ void quire_break(struct quire_feature *feature);
 	WARN_ONCE(1, "quire: %s: " fmt, (feature)->name, ##__VA_ARGS__);	\
 	quire_break(feature);						\
 } while (0)
+
+/**
+ * struct quire_mm_walk - a walk over all address spaces
+ * @next: the lowest process id to look at
+ * @seen: the address spaces that it has visited
+ */
+struct quire_mm_walk {
+	pid_t next;
+	struct xarray seen;
+};
+
+struct mm_struct;
+
+void quire_mm_walk_begin(struct quire_mm_walk *walk);
+struct mm_struct *quire_mm_walk_next(struct quire_mm_walk *walk);
+void quire_mm_walk_end(struct quire_mm_walk *walk);
 
 #endif /* _MM_QUIRE_QUIRE_H */

@@ -304,25 +304,18 @@ static void compare_tables(struct check *check)
 	compare_shm(check);
 }
 
-/* Each address space once, by its thread group's leader; CLONE_VM by the oldest. */
 static void visit_all(struct check *check)
 {
-	struct xarray visited;
+	struct quire_mm_walk walk;
 	struct mm_struct *mm;
-	pid_t pid = 0;
 
-	xa_init(&visited);
-	while ((mm = quire_next_mm(&pid))) {
-		unsigned long key = (unsigned long)mm >> 4;
-
-		if (!xa_load(&visited, key)) {
-			xa_store(&visited, key, xa_mk_value(1), GFP_KERNEL);
-			check_mm_struct(check, mm, pid);
-		}
+	quire_mm_walk_begin(&walk);
+	while ((mm = quire_mm_walk_next(&walk))) {
+		check_mm_struct(check, mm, walk.next - 1);
 		mmput(mm);
 		cond_resched();
 	}
-	xa_destroy(&visited);
+	quire_mm_walk_end(&walk);
 }
 
 static int check_once(struct seq_file *m, struct check *check)

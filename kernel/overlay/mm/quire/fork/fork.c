@@ -208,10 +208,11 @@ static unsigned long marked_pmds(void)
 
 static void drain_once(void)
 {
+	struct quire_mm_walk walk;
 	struct mm_struct *mm;
-	pid_t pid = 0;
 
-	while ((mm = quire_next_mm(&pid))) {
+	quire_mm_walk_begin(&walk);
+	while ((mm = quire_mm_walk_next(&walk))) {
 		if (test_bit(MMF_QUIRE_SHARED, &mm->flags)) {
 			mmap_read_lock(mm);
 			quire_pt_unshare_mm(mm);
@@ -220,6 +221,7 @@ static void drain_once(void)
 		mmput(mm);
 		cond_resched();
 	}
+	quire_mm_walk_end(&walk);
 }
 
 /* A fork that began before the gate closed may add users until it ends. */

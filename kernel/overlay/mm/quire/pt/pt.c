@@ -55,12 +55,9 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/mmu_notifier.h>
-#include <linux/pid.h>
-#include <linux/pid_namespace.h>
 #include <linux/rmap.h>
 #include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
-#include <linux/sched/task.h>
 #include <linux/swap.h>
 #include <linux/swapops.h>
 
@@ -912,35 +909,6 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 void quire_pt_stray(void)
 {
 	quire_warn(&quire_fork_feature, "shared table left behind by unmapping\n");
-}
-
-/**
- * quire_next_mm - iterate over the processes' address spaces
- * @pid: 0 to begin; set to the process's, in the initial namespace
- *
- * Returns the mm of the first process after @pid that has one, for mmput(), or
- * NULL at the end. An mm that several processes use comes several times.
- */
-struct mm_struct *quire_next_mm(pid_t *pid)
-{
-	struct mm_struct *mm = NULL;
-	struct task_struct *task;
-	struct pid *next;
-
-	while (!mm) {
-		rcu_read_lock();
-		next = find_ge_pid(*pid + 1, &init_pid_ns);
-		task = next ? get_pid_task(next, PIDTYPE_PID) : NULL;
-		*pid = next ? pid_nr(next) : 0;
-		rcu_read_unlock();
-		if (!next)
-			return NULL;
-		if (!task)
-			continue;
-		mm = get_task_mm(task);
-		put_task_struct(task);
-	}
-	return mm;
 }
 
 /**

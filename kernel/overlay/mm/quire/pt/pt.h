@@ -25,7 +25,6 @@ int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pt
 			bool mixed);
 void quire_pt_on_mmlist(struct mm_struct *mm);
 int quire_pt_init(void);
-struct mm_struct *quire_next_mm(pid_t *pid);
 
 /* Of a marked PMD whose table's PTL is held. */
 static inline bool quire_pt_is_mixed(pmd_t *pmd)

@@ -420,17 +420,20 @@ static int check_mm(struct check *check, struct mm_struct *mm)
 static int rmap_check_show(struct seq_file *m, void *v)
 {
 	struct check *check = kvzalloc(sizeof(*check), GFP_KERNEL);
+	struct quire_mm_walk walk;
 	struct mm_struct *mm;
-	int nr = 1, err = 0;
+	int err = 0;
 
 	if (!check)
 		return -ENOMEM;
 	check->files = m->private;
 	check->patience = PATIENCE;
-	while (!err && (mm = quire_rmap_next_mm(&nr))) {
+	quire_mm_walk_begin(&walk);
+	while (!err && (mm = quire_mm_walk_next(&walk))) {
 		err = check_mm(check, mm);
 		mmput(mm);
 	}
+	quire_mm_walk_end(&walk);
 	seq_printf(m, "processes %lu\nvmas %lu\nborrowed %lu\nborrowers_counted %ld\n",
 		   check->processes, check->vmas, check->borrowed, quire_rmap_borrowers());
 	seq_printf(m, "linked_inside %lu\nchain_links %lu\nlongest_chain %lu\n",

@@ -54,9 +54,6 @@
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
-#include <linux/oom.h>
-#include <linux/pid.h>
-#include <linux/pid_namespace.h>
 #include <linux/quire/fork.h>
 #include <linux/quire/rmap.h>
 #include <linux/rmap.h>
@@ -534,46 +531,19 @@ static int upgrade_mm(struct mm_struct *mm)
 	return err;
 }
 
-/**
- * quire_rmap_next_mm - an mm of the next process
- * @nr: in: the lowest process id to look at; out: the one after what was found
- *
- * For walks over all processes that must sleep. Processes that start meanwhile
- * may be missed; one that shares its mm with another is visited twice. Takes
- * task_lock(), does not sleep. Returns NULL at the end. To be given back with mmput().
- */
-struct mm_struct *quire_rmap_next_mm(int *nr)
-{
-	struct mm_struct *mm = NULL;
-	struct task_struct *task;
-	struct pid *pid;
-
-	rcu_read_lock();
-	while (!mm && (pid = find_ge_pid(*nr, &init_pid_ns))) {
-		*nr = pid_nr(pid) + 1;
-		task = pid_task(pid, PIDTYPE_TGID);
-		/* The leader may be gone and its threads not. */
-		task = task ? find_lock_task_mm(task) : NULL;
-		if (!task)
-			continue;
-		if (!(task->flags & PF_KTHREAD) && mmget_not_zero(task->mm))
-			mm = task->mm;
-		task_unlock(task);
-	}
-	rcu_read_unlock();
-	return mm;
-}
-
 static int upgrade_all(void)
 {
+	struct quire_mm_walk walk;
 	struct mm_struct *mm;
-	int nr = 1, err = 0;
+	int err = 0;
 
-	while (!err && (mm = quire_rmap_next_mm(&nr))) {
+	quire_mm_walk_begin(&walk);
+	while (!err && (mm = quire_mm_walk_next(&walk))) {
 		err = upgrade_mm(mm);
 		mmput(mm);
 		cond_resched();
 	}
+	quire_mm_walk_end(&walk);
 	return err;
 }
 

@@ -52,7 +52,6 @@ struct anon_vma *quire_rmap_take_out(struct vm_area_struct *vma);
 bool quire_rmap_in_tree(struct anon_vma_chain *link);
 bool quire_rmap_link_is_sound(struct vm_area_struct *vma);
 struct kmem_cache *quire_avc_cache(void);
-struct mm_struct *quire_rmap_next_mm(int *nr);
 void quire_rmap_linked(unsigned int nr);
 long quire_rmap_borrowers(void);
 

@@ -799,14 +799,16 @@ static int shm_start(void)
 
 static void drain_once(void)
 {
+	struct quire_mm_walk walk;
 	struct mm_struct *mm;
-	pid_t pid = 0;
 
-	while ((mm = quire_next_mm(&pid))) {
+	quire_mm_walk_begin(&walk);
+	while ((mm = quire_mm_walk_next(&walk))) {
 		quire_shm_leave_mm_now(mm);
 		mmput(mm);
 		cond_resched();
 	}
+	quire_mm_walk_end(&walk);
 }
 
 /* A fault that began before the gate closed may join until it ends. */

@@ -8,6 +8,7 @@
 #include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -21,6 +22,7 @@
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
 #define KNOB FOLDER "background_tables_per_s"
+#define TRACING "/sys/kernel/tracing/"
 
 static void survive(int sig)
 {
@@ -517,6 +519,113 @@ TEST_SLOW(fork_life, allocations_fail)
 	EXPECT_LT(0, forks);
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+static int stay(void *unused)
+{
+	for (;;)
+		pause();
+	return 0;
+}
+
+static void *stay_thread(void *unused)
+{
+	stay(NULL);
+	return NULL;
+}
+
+/*
+ * A process whose first thread exits and leaves others, and a second process that uses its
+ * memory. Tells by a pipe which, when all are there. Returns its number.
+ */
+static pid_t start_crowd(pid_t *other)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+	pthread_t thread;
+	int said[2], i;
+	pid_t pid;
+
+	if (pipe(said))
+		return -1;
+	pid = fork();
+	if (pid) {
+		close(said[1]);
+		i = pid > 0 && read(said[0], other, sizeof(*other)) == (ssize_t)sizeof(*other);
+		close(said[0]);
+		return i ? pid : -1;
+	}
+	for (i = 0; i < 5; i++)
+		if (pthread_create(&thread, NULL, stay_thread, NULL))
+			_exit(1);
+	pid = clone(stay, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
+	if (write(said[1], &pid, sizeof(pid)) != (ssize_t)sizeof(pid))
+		_exit(1);
+	syscall(SYS_exit, 0);
+	return -1;
+}
+
+/* How often a walk over all address spaces came to that of one of two processes. */
+static int visits(pid_t one, pid_t other)
+{
+	FILE *trace = fopen(TRACING "trace", "r");
+	char line[512], *at;
+	int nr = 0, pid;
+
+	while (trace && fgets(line, sizeof(line), trace)) {
+		at = strstr(line, " mm_visit: ");
+		at = at ? strstr(at, "process=") : NULL;
+		pid = at ? atoi(at + 8) : 0;
+		nr += pid && (pid == one || pid == other);
+	}
+	if (trace)
+		fclose(trace);
+	return nr;
+}
+
+static long first_thread_is_gone(void *pid)
+{
+	char path[32], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", *(pid_t *)pid);
+	f = fopen(path, "r");
+	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	if (f)
+		fclose(f);
+	return state == 'Z';
+}
+
+static long is_gone(void *pid)
+{
+	return kill(*(pid_t *)pid, 0) && errno == ESRCH;
+}
+
+/* The drain finds the memory of such a process, and looks at it once. */
+TEST_SLOW(fork_life, drain_visits_memory_once)
+{
+	pid_t other, pid;
+
+	if (access(TRACING "trace", F_OK))
+		SKIP(return, "no tracing");
+	pid = start_crowd(&other);
+	ASSERT_LT(0, pid);
+	ASSERT_TRUE(wait_for(first_thread_is_gone, &pid, 1));
+	EXPECT_LE(TABLES, shared_tables(other));
+	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
+	EXPECT_EQ(0, write_word(TRACING "events/quire/mm_visit/enable", "1"));
+	EXPECT_EQ(0, write_word(FOLDER "enabled", "2"));
+	write_word(TRACING "events/quire/mm_visit/enable", "0");
+	EXPECT_EQ(0, shared_tables(other));
+	/* As often as that of the test: once in each pass of the drain. */
+	EXPECT_LT(0, visits(pid, other));
+	EXPECT_EQ(visits(getpid(), 0), visits(pid, other));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, write_word(FOLDER "enabled", "1"));
+	kill(other, SIGKILL);
+	kill(pid, SIGKILL);
+	EXPECT_EQ(pid, waitpid(pid, NULL, 0));
+	EXPECT_TRUE(wait_for(is_gone, &other, 1));
 }
 
 TEST_HARNESS_MAIN

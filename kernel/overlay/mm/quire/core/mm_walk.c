@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A walk over all address spaces, for what is done to each and may sleep: to undo
+ * what a feature has done, to check it.
+ *
+ * Every process has its turn, by any of its threads, for the leader may have exited
+ * before them. Several processes may use one mm (CLONE_VM without CLONE_THREAD, vfork), so
+ * the walk remembers each mm that it has visited.
+ *
+ * Locking: RCU covers the search for a process, task_lock() its mm. A walk belongs to
+ * one caller. It may miss processes that start meanwhile: a caller that must not miss any
+ * walks again.
+ *
+ * Lifetime: the walk holds what it remembers by mm_count, so that no other mm gets its
+ * address. If there is no memory to remember an mm, the walk may visit it again.
+ */
+#include <linux/mm_types.h>
+#include <linux/oom.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/xarray.h>
+
+#include "quire.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_core.h>
+
+/* How many processes to look at in one RCU read-side critical section. */
+#define PIDS_AT_ONCE 64
+
+/* The mm of a process, for mmput(), or NULL. The RCU read lock is held. */
+static struct mm_struct *get_mm_of(struct pid *pid)
+{
+	struct task_struct *task = pid_task(pid, PIDTYPE_TGID);
+	struct mm_struct *mm = NULL;
+
+	task = task ? find_lock_task_mm(task) : NULL;
+	if (!task)
+		return NULL;
+	if (!(task->flags & PF_KTHREAD) && mmget_not_zero(task->mm))
+		mm = task->mm;
+	task_unlock(task);
+	return mm;
+}
+
+/* Moves on until a process has an mm, but not far. Returns false at the end. */
+static bool move_on(struct quire_mm_walk *walk, struct mm_struct **mm)
+{
+	struct pid *pid;
+	int i;
+
+	guard(rcu)();
+	for (i = 0, *mm = NULL; i < PIDS_AT_ONCE && !*mm; i++) {
+		pid = find_ge_pid(walk->next, &init_pid_ns);
+		if (!pid)
+			return false;
+		walk->next = pid_nr(pid) + 1;
+		*mm = get_mm_of(pid);
+	}
+	return true;
+}
+
+static bool is_first_visit(struct quire_mm_walk *walk, struct mm_struct *mm)
+{
+	int err = xa_insert(&walk->seen, (unsigned long)mm >> L1_CACHE_SHIFT, mm, GFP_KERNEL);
+
+	if (!err)
+		mmgrab(mm);
+	return err != -EBUSY;
+}
+
+/**
+ * quire_mm_walk_begin - begin a walk over all address spaces
+ * @walk: the caller's
+ */
+void quire_mm_walk_begin(struct quire_mm_walk *walk)
+{
+	walk->next = 1;
+	xa_init(&walk->seen);
+}
+
+/**
+ * quire_mm_walk_next - the next address space
+ * @walk: begun
+ *
+ * Context: may sleep.
+ * Return: an mm for mmput(), or NULL at the end.
+ */
+struct mm_struct *quire_mm_walk_next(struct quire_mm_walk *walk)
+{
+	struct mm_struct *mm;
+
+	while (move_on(walk, &mm)) {
+		if (mm && is_first_visit(walk, mm)) {
+			trace_mm_visit(mm, walk->next - 1);
+			return mm;
+		}
+		if (mm)
+			mmput(mm);
+		cond_resched();
+	}
+	return NULL;
+}
+
+/**
+ * quire_mm_walk_end - end a walk
+ * @walk: at its end, or not
+ */
+void quire_mm_walk_end(struct quire_mm_walk *walk)
+{
+	struct mm_struct *mm;
+	unsigned long index;
+
+	xa_for_each(&walk->seen, index, mm) {
+		mmdrop(mm);
+		cond_resched();
+	}
+	xa_destroy(&walk->seen);
+}
