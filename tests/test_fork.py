@@ -32,7 +32,8 @@ CHECKS = {
 
 @pytest.mark.debug
 @pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life", "fork_mixed", "fork_uffd", SLOW[0]),
-                                      ("fork_calls", "fork_swap", SLOW[1], "fork_cgroup", "fork_model 1 6")],
+                                      ("fork_calls", "fork_swap", SLOW[1], "fork_cgroup", "fork_limit",
+                                       "fork_model 1 6")],
                          ids=" ".join)
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
     """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds.

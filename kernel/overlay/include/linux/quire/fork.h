@@ -59,6 +59,8 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 		       unsigned int type);
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen);
+bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsigned long addr,
+			 int node);
 void quire_pt_stray(void);
 bool quire_fork_mixes(void);
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
@@ -191,14 +193,6 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
 }
 
-/* Likewise, but who asks may use tables that are not copy-on-write as they are. */
-static inline void quire_pt_uncow_nofail(struct vm_area_struct *vma, pmd_t *pmd,
-					 unsigned long addr, enum quire_pt_cause cause)
-{
-	if (quire_pt_shared(pmd))
-		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
-}
-
 /* A table about to be freed that others may use: it is kept for ever instead. */
 static inline bool quire_pt_keep(pmd_t *pmd)
 {
@@ -272,10 +266,7 @@ static inline pte_t *pte_offset_map_lock_shared(struct mm_struct *mm, pmd_t *pmd
 	return pte_offset_map_lock(mm, pmd, addr, ptlp);
 }
 
-/*
- * Walks that only sometimes change entries, and ask to see shared tables: of
- * private memory they get a private one, of shared memory the table to read.
- */
+/* Walks that only sometimes change entries, and ask to see shared tables. */
 static inline pte_t *quire_pte_offset_map_walk(struct mm_struct *mm,
 					       struct vm_area_struct *vma, pmd_t *pmd,
 					       unsigned long addr, spinlock_t **ptlp,
@@ -285,7 +276,6 @@ static inline pte_t *quire_pte_offset_map_walk(struct mm_struct *mm,
 		quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_WALK);
 		return pte_offset_map_lock(mm, pmd, addr, ptlp);
 	}
-	quire_pt_uncow_nofail(vma, pmd, addr, QUIRE_PT_WALK);
 	return pte_offset_map_lock_shared(mm, pmd, addr, ptlp);
 }
 
@@ -350,7 +340,26 @@ static inline bool quire_pt_others(pmd_t *pmd)
 	return quire_pt_marked(pmd) && quire_pt_users(pmd) > 1;
 }
 
-/* smaps: how many processes use the table beyond the one that is walked. */
+/*
+ * Must a process that may move only what it alone maps leave the pages of this
+ * table? A mapcount does not tell. The PTL is held.
+ */
+static inline bool quire_pt_not_ours(pmd_t *pmd, bool may_move_all)
+{
+	return !may_move_all && quire_pt_others(pmd);
+}
+
+/*
+ * folio_walk_start() has found a page, its lock is held: do others map it by the table, so
+ * that it must not move to @node for this process alone?
+ */
+static inline bool quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma,
+				     unsigned long addr, int node)
+{
+	return quire_pt_used() && __quire_walk_others(fw, vma, addr, node);
+}
+
+/* smaps, numa_maps: how many processes use the table beyond the one that is walked. */
 struct quire_smaps {
 	unsigned int pt_others;
 };
@@ -412,11 +421,6 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 
 /* Not even an empty function: the compiler counts it when it inlines others. */
 #define quire_pt_unshare_nofail(vma, pmd, addr, cause)	do { } while (0)
-
-static inline void quire_pt_uncow_nofail(struct vm_area_struct *vma, pmd_t *pmd,
-					 unsigned long addr, enum quire_pt_cause cause)
-{
-}
 
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
@@ -510,6 +514,8 @@ static inline void quire_pt_oom_report(void)
 }
 
 #define quire_pt_others(pmd)	false
+#define quire_pt_not_ours(pmd, may_move_all)	false
+#define quire_walk_others(fw, vma, addr, node)	false
 
 struct quire_smaps { };
 

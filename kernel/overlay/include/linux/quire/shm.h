@@ -106,15 +106,6 @@ static inline void quire_shm_zap_none(struct mm_struct *mm, pmd_t *pmd,
 	quire_shm_sync_none(mm, pmd, details && details->single_folio);
 }
 
-/*
- * Must a process that may move only what it alone maps leave the pages of this
- * table? A mapcount does not tell. The PTL is held.
- */
-static inline bool quire_shm_not_ours(pmd_t *pmd, bool may_move_all)
-{
-	return quire_pt_file(pmd) && !may_move_all && quire_pt_others(pmd);
-}
-
 /* For page faults; NULL has them repeated. quire_pte_moved() is due under the lock. */
 static inline pte_t *quire_pte_offset_map_nolock(struct mm_struct *mm, pmd_t *pmd,
 						 unsigned long addr, spinlock_t **ptlp)
@@ -236,8 +227,6 @@ static inline void quire_shm_zap_none(struct mm_struct *mm, pmd_t *pmd,
 				      struct zap_details *details)
 {
 }
-
-#define quire_shm_not_ours(pmd, may_move_all)	false
 
 static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				      unsigned long addr, unsigned long cp_flags)

@@ -172,6 +172,29 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 }
 
 /**
+ * __quire_walk_others - do others map a page by a table that they share?
+ * @fw: has found it
+ * @vma: the walk's
+ * @addr: the walk's
+ * @node: where it is to go
+ *
+ * Context: between folio_walk_start() and folio_walk_end(): the PTL is held.
+ * Return: whether it is in a shared table that has another user. False for what does not move
+ * anyway: a zero page, a device's, or one that is there already.
+ */
+bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsigned long addr,
+			 int node)
+{
+	struct folio *folio;
+
+	if (fw->level != FW_LEVEL_PTE || !fw->page)
+		return false;
+	folio = page_folio(fw->page);
+	return !is_zero_folio(folio) && !folio_is_zone_device(folio) &&
+	       folio_nid(folio) != node && quire_pt_others(find_pmd(vma->vm_mm, addr));
+}
+
+/**
  * quire_pt_forgotten - was a walk refused that should have asked?
  * @pmd: where it looked
  * @seen: and what it saw there, which is odd

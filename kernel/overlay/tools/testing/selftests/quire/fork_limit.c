@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A memory cgroup that is close to its limit, and two processes in it that share tables by
+ * fork: whoever only looks at them changes nothing, and nobody is killed for it.
+ */
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+
+#include "harness.h"
+#include "pagemap.h"
+#define TOP "/sys/fs/cgroup/quire_fork_limit"
+#include "cgroup.h"
+
+#define TABLES 512
+#define LEN (TABLES * TABLE)
+/* Copies of all tables do not fit in, what else the tests do does. */
+#define ROOM (TABLES * PAGE / 2)
+
+static int to_child[2], from_child[2];
+
+static long serve(char command, void *area);
+
+static long start_child(char *area)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		for (int fd = 3; fd < 64; fd++)
+			if (fd != to_child[0] && fd != from_child[1])
+				close(fd);
+		serve_commands(to_child[0], from_child[1], serve, area);
+	}
+	close(to_child[0]);
+	close(to_child[1]);
+	close(from_child[0]);
+	close(from_child[1]);
+	return pid;
+}
+
+/* j: join the group; f: fill; k: fork the child; t: touch more */
+static long serve(char command, void *area)
+{
+	char *more;
+
+	switch (command) {
+	case 'j':
+		return write_word(TOP "/cgroup.procs", "0");
+	case 'f':
+		for (int i = 0; i < TABLES; i++)
+			*((char *)area + i * TABLE) = 1;
+		return 0;
+	case 'k':
+		return start_child(area);
+	case 't':
+		more = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		return more == MAP_FAILED ? -errno : (memset(more, 1, 16 * PAGE), 0);
+	}
+	return -1;
+}
+
+FIXTURE(fork_limit) {
+	struct helper parent, child;
+	long copied;
+	char *area;
+};
+
+FIXTURE_SETUP(fork_limit)
+{
+	char limit[32];
+
+	NEED_FORK_FEATURE();
+	signal(SIGPIPE, SIG_IGN);
+	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	mkdir(TOP, 0755);
+	if (access(TOP "/memory.max", W_OK))
+		SKIP(return, "no memory controller");
+	ASSERT_EQ(0, write_word(TOP "/memory.swap.max", "0"));
+	self->area = map_tables(TABLES);
+	ASSERT_NE(NULL, self->area);
+	ASSERT_EQ(0, pipe(to_child));
+	ASSERT_EQ(0, pipe(from_child));
+	ASSERT_EQ(0, start_helper(&self->parent, serve, self->area));
+	close(to_child[0]);
+	close(from_child[1]);
+	self->child.to = to_child[1];
+	self->child.from = from_child[0];
+	ASSERT_EQ(0, ask(&self->parent, 'j'));
+	ASSERT_EQ(0, ask(&self->parent, 'f'));
+	self->child.pid = ask(&self->parent, 'k');
+	ASSERT_LT(0, self->child.pid);
+	ASSERT_LE(TABLES, shared_tables(self->child.pid));
+	snprintf(limit, sizeof(limit), "%ld", number_of("", "memory.current", NULL) + (long)ROOM);
+	ASSERT_EQ(0, write_word(TOP "/memory.max", limit));
+	self->copied = fork_stat("tables_copied");
+}
+
+FIXTURE_TEARDOWN(fork_limit)
+{
+	EXPECT_EQ(0, number_of("", "memory.events", "oom_kill"));
+	/* Both are there and answer. */
+	EXPECT_EQ(0, ask(&self->child, 't'));
+	EXPECT_EQ(0, ask(&self->parent, 't'));
+	EXPECT_TRUE(tables_consistent());
+	(void)!write(self->child.to, "q", 1);
+	(void)!write(self->parent.to, "q", 1);
+	while (wait(NULL) > 0)
+		;
+	EXPECT_TRUE(remove_group(""));
+}
+
+/* The highest "mapmax=" of the area's line in numa_maps, 1 if there is none; -1 without the line. */
+static long map_max(pid_t pid, char *area)
+{
+	char path[64], want[32], line[512], *found;
+	long max = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/numa_maps", pid);
+	snprintf(want, sizeof(want), "%lx ", (unsigned long)area);
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (strstr(line, want)) {
+			found = strstr(line, "mapmax=");
+			max = found ? strtol(found + 7, NULL, 10) : 1;
+		}
+	if (f)
+		fclose(f);
+	return max;
+}
+
+/* Pages of the area that a scan finds present. */
+static long scan(pid_t pid, char *area)
+{
+	static struct page_region regions[TABLES];
+	struct pm_scan_arg arg = {
+		.size = sizeof(arg), .start = (uintptr_t)area,
+		.end = (uintptr_t)area + TABLES * TABLE, .vec = (uintptr_t)regions,
+		.vec_len = TABLES, .category_mask = PAGE_IS_PRESENT,
+		.return_mask = PAGE_IS_PRESENT,
+	};
+	char path[64];
+	long pages;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", pid);
+	fd = open(path, O_RDONLY);
+	pages = ioctl(fd, PAGEMAP_SCAN, &arg);
+	close(fd);
+	return pages;
+}
+
+/* Asks for the node of a page of each table; how many have one. */
+static long ask_nodes(pid_t pid, char *area)
+{
+	long found = 0;
+
+	for (int i = 0; i < TABLES; i++) {
+		void *page = area + i * TABLE;
+		int status = -1;
+
+		syscall(SYS_move_pages, pid, 1UL, &page, NULL, &status, 0);
+		found += status >= 0;
+	}
+	return found;
+}
+
+TEST_SLOW(fork_limit, looking_changes_nothing)
+{
+	long walks = fork_stat("unshared_walk"), shared = shared_tables(self->child.pid);
+	long now = number_of("", "memory.current", NULL);
+
+	EXPECT_EQ(2, map_max(self->child.pid, self->area));
+	EXPECT_EQ(TABLES, scan(self->child.pid, self->area));
+	EXPECT_EQ(TABLES, ask_nodes(self->child.pid, self->area));
+	EXPECT_EQ(shared, shared_tables(self->child.pid));
+	EXPECT_EQ(self->copied, fork_stat("tables_copied"));
+	EXPECT_EQ(walks, fork_stat("unshared_walk"));
+	EXPECT_EQ(now, number_of("", "memory.current", NULL));
+}
+
+TEST_HARNESS_MAIN
