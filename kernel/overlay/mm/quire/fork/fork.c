@@ -54,6 +54,8 @@ static const char * const fork_count_names[] = {
 	[FORK_REFUSED_VMA] = "refused_vma",
 	[FORK_REFUSED_RANGE] = "refused_range",
 	[FORK_REFUSED_PINNED] = "refused_pinned",
+	[FORK_REFUSED_GONE] = "refused_gone",
+	[FORK_REFUSED_LIMIT] = "refused_limit",
 	[FORK_REFUSED_NOTIFIER] = "refused_notifier",
 	[FORK_REFUSED_OFF] = "refused_off",
 	[FORK_RMAP_FLUSHES] = "rmap_flushes",
@@ -129,6 +131,33 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t
 	return -1;
 }
 
+/* quire_pt_share(); what another memory cgroup is charged for is copied, and shared then. */
+static int share(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma, pmd_t *dst_pmd,
+		 pmd_t *src_pmd, unsigned long addr, bool is_mixed)
+{
+	int users = quire_pt_share(src_vma, addr & PMD_MASK, dst_vma->vm_mm, src_pmd, dst_pmd,
+				   is_mixed);
+
+	if (users != -EXDEV)
+		return users;
+	users = quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
+	return users ?: quire_pt_share(src_vma, addr & PMD_MASK, dst_vma->vm_mm, src_pmd,
+				       dst_pmd, is_mixed);
+}
+
+/* Why it did not. */
+static int refusal_of(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return FORK_REFUSED_GONE;
+	case -ENOMEM:
+		return FORK_REFUSED_LIMIT;
+	default:
+		return FORK_REFUSED_PINNED;
+	}
+}
+
 static void note_sharer(struct mm_struct *mm)
 {
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
@@ -160,9 +189,8 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 		      unsigned long end)
 {
 	struct mm_struct *src_mm = src_vma->vm_mm, *dst_mm = dst_vma->vm_mm;
-	unsigned int users;
+	int reason, users;
 	bool is_mixed;
-	int reason;
 
 	if (!pmd_pt_marked(*src_pmd) && too_small(src_mm)) {
 		fork_count(FORK_REFUSED_FEW_TABLES);
@@ -176,14 +204,13 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	if (reason < 0) {
 		note_sharer(src_mm);
 		note_sharer(dst_mm);
-		users = quire_pt_share(src_vma, addr & PMD_MASK, dst_mm, src_pmd, dst_pmd,
-				       is_mixed);
-		if (users) {
+		users = share(dst_vma, src_vma, dst_pmd, src_pmd, addr, is_mixed);
+		if (users > 0) {
 			quire_background_add(dst_mm);
 			trace_fork_share(dst_mm, addr, users);
 			return 1;
 		}
-		reason = FORK_REFUSED_PINNED;
+		reason = refusal_of(users);
 	}
 	fork_count(reason);
 	trace_fork_fallback(src_mm, addr, fork_count_names[reason]);

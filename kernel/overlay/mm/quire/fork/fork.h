@@ -27,6 +27,8 @@ enum fork_count {
 	FORK_REFUSED_VMA,
 	FORK_REFUSED_RANGE,
 	FORK_REFUSED_PINNED,
+	FORK_REFUSED_GONE,	/* an empty table of a file, taken away meanwhile */
+	FORK_REFUSED_LIMIT,	/* the memory cgroup has no room for what copies would charge */
 	FORK_REFUSED_NOTIFIER,
 	FORK_REFUSED_OFF,
 	FORK_RMAP_FLUSHES,

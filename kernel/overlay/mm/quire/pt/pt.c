@@ -50,7 +50,6 @@
  *
  * Undo: __quire_pt_unshare() gives a process a table of its own, and fork/fork.c's drain all.
  */
-#include <linux/memcontrol.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
@@ -236,6 +235,52 @@ static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
 	return false;
 }
 
+/*
+ * The table that @src_pmd points to, with its PTL held, or NULL if there is none any more.
+ * Fork's locks keep faults out, but not retract_page_tables(): it takes an empty table of a
+ * file away under the file's i_mmap lock, the PMD's and the PTL, and RCU frees it.
+ */
+static struct ptdesc *lock_source(pmd_t *src_pmd)
+{
+	struct ptdesc *pt;
+	pmd_t seen;
+
+	guard(rcu)();
+	seen = pmdp_get_lockless(src_pmd);
+	if (unlikely(pmd_none(seen)))
+		return NULL;
+	pt = quire_pmd_ptdesc(seen);
+	spin_lock(ptlock_ptr(pt));
+	if (likely(!pmd_none(pmdp_get_lockless(src_pmd))))
+		return pt;
+	spin_unlock(ptlock_ptr(pt));
+	return NULL;
+}
+
+/* Mark a private table's PMD; it has a second user from now on. 0, or -EBUSY. */
+static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr,
+			  pmd_t *pmd, bool mixed)
+{
+	struct quire_pt_state *state = quire_pt_state(pt);
+	struct mm_struct *mm = vma->vm_mm;
+
+	/*
+	 * A pin that is not seen here will not be: GUP-fast takes it back when it finds that
+	 * write_protect_seq was raised. The barrier pairs with gup_fast()'s atomic set_bit()
+	 * for the first pin, and for all with the atomic that takes the pin, both before it
+	 * looks there. None goes through a marked PMD.
+	 */
+	smp_mb();
+	if (test_bit(MMF_HAS_PINNED, &mm->flags) && maps_pinned_page(pt, vma, addr))
+		return -EBUSY;
+	state->users = 2;
+	state->flags = mixed ? QUIRE_PT_MIXED : 0;
+	*quire_pt_owner(pt) = mm;
+	set_pmd(pmd, quire_pmd_mark(*pmd));
+	fork_count(FORK_PMDS_MARKED);
+	return 0;
+}
+
 /**
  * quire_pt_share - let a new process use a table
  * @vma: the parent's; it, or all that reach into the table, are locked for writing
@@ -247,68 +292,47 @@ static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
  *
  * Changes no entry, and reads none unless the parent has ever pinned memory. The parent's
  * TLB must be flushed before the child runs and before the parent's mmap_lock is let go.
- * Context: the parent's mmap_lock is held for writing and its write_protect_seq is raised.
- * Returns how many use the table now, or 0 if it maps a pinned page or is gone.
+ * Context: may sleep. The parent's mmap_lock is held for writing and its write_protect_seq
+ * is raised.
+ * Return: how many use the table now; -EBUSY if it maps a pinned page, -ENOENT if it is gone,
+ * -EXDEV if users in another memory cgroup share it, -ENOMEM if this group has no room.
  */
-unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
-			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd,
-			    bool mixed)
+int quire_pt_share(struct vm_area_struct *vma, unsigned long addr, struct mm_struct *dst_mm,
+		   pmd_t *src_pmd, pmd_t *dst_pmd, bool mixed)
 {
-	struct mm_struct *src_mm = vma->vm_mm;
-	struct quire_pt_state *state;
-	unsigned int users = 0;
+	struct obj_cgroup *objcg;
 	struct ptdesc *pt;
-	spinlock_t *ptl;
-	pmd_t seen;
+	int ret;
 
-	mmap_assert_write_locked(src_mm);
+	mmap_assert_write_locked(vma->vm_mm);
 	mmap_assert_write_locked(dst_mm);
 	vma_assert_write_locked(vma);
-	/*
-	 * These locks keep faults out, but not retract_page_tables(): it takes an empty table of
-	 * a file away under the file's i_mmap lock, the PMD's and the PTL, and RCU frees it.
-	 */
-	rcu_read_lock();
-	seen = pmdp_get_lockless(src_pmd);
-	if (unlikely(pmd_none(seen))) {
-		rcu_read_unlock();
-		return 0;
-	}
-	pt = quire_pmd_ptdesc(seen);
-	state = quire_pt_state(pt);
-	ptl = ptlock_ptr(pt);
-	spin_lock(ptl);
-	rcu_read_unlock();
-	if (unlikely(pmd_none(pmdp_get_lockless(src_pmd))))
+	ret = quire_pt_charge(&objcg);
+	if (ret)
+		return ret;
+	ret = -ENOENT;
+	pt = lock_source(src_pmd);
+	if (!pt)
 		goto out;
-	if (pmd_pt_shared(*src_pmd)) {
-		state->users++;
-	} else {
-		/*
-		 * A pin that is not seen here will not be: GUP-fast takes it
-		 * back when it finds that write_protect_seq was raised. The
-		 * barrier pairs with gup_fast()'s atomic set_bit() for the
-		 * first pin, and for all with the atomic that takes the pin,
-		 * both before it looks there. None goes through a marked PMD.
-		 */
-		smp_mb();
-		if (test_bit(MMF_HAS_PINNED, &src_mm->flags) &&
-		    maps_pinned_page(pt, vma, addr))
-			goto out;
-		state->users = 2;
-		state->flags = mixed ? QUIRE_PT_MIXED : 0;
-		*quire_pt_owner(pt) = src_mm;
-		set_pmd(src_pmd, quire_pmd_mark(*src_pmd));
-		fork_count(FORK_PMDS_MARKED);
-	}
+	ret = quire_pt_claim(pt, objcg, pmd_pt_shared(*src_pmd));
+	if (ret)
+		goto unlock;
+	if (pmd_pt_shared(*src_pmd))
+		quire_pt_state(pt)->users++;
+	else
+		ret = begin_to_share(pt, vma, addr, src_pmd, mixed);
+	if (ret)
+		goto unlock;
 	set_pmd(dst_pmd, *src_pmd);
-	users = state->users;
+	ret = quire_pt_state(pt)->users;
 	mm_inc_nr_ptes(dst_mm);
 	fork_count(FORK_PMDS_MARKED);
 	fork_count(FORK_TABLES_SHARED);
+unlock:
+	spin_unlock(ptlock_ptr(pt));
 out:
-	spin_unlock(ptl);
-	return users;
+	quire_pt_end_charge(objcg, ret > 0);
+	return ret;
 }
 
 /* The PMD's lock and the PTL are held, and there is no other user. */
@@ -416,6 +440,8 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 		for (i = 0; i < NR_MM_COUNTERS; i++)
 			if (rss[i])
 				add_mm_counter(*quire_pt_owner(pt), i, rss[i]);
+	} else {
+		quire_pt_uncharge(pt);
 	}
 	spin_unlock(ptl);
 	if (!last)
@@ -488,6 +514,7 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 
 	if (ret)
 		return ret;
+	quire_pt_hand_charge(pt, page_ptdesc(*new));
 	pmd_populate(mm, pmd, *new);
 	*new = NULL;
 	/*
@@ -536,28 +563,15 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	return ret;
 }
 
-/* What is done ahead of need must not have others wait for memory. */
+/*
+ * Not charged: the copy takes over a charge of the table (see charge.c). What is done ahead
+ * of need must not have others wait for memory.
+ */
 static gfp_t table_gfp(enum quire_pt_cause cause)
 {
 	if (cause == QUIRE_PT_BACKGROUND)
-		return (GFP_PGTABLE_USER & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN;
-	return GFP_PGTABLE_USER;
-}
-
-/* Charged to whom it is for: who looks at another process does not pay. */
-static pgtable_t alloc_table(struct mm_struct *mm, gfp_t gfp)
-{
-	struct mem_cgroup *memcg, *old;
-	pgtable_t new;
-
-	if (mm == current->mm)
-		return __pte_alloc_one(mm, gfp);
-	memcg = get_mem_cgroup_from_mm(mm);
-	old = set_active_memcg(memcg);
-	new = __pte_alloc_one(mm, gfp);
-	set_active_memcg(old);
-	mem_cgroup_put(memcg);
-	return new;
+		return (GFP_PGTABLE_KERNEL & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN;
+	return GFP_PGTABLE_KERNEL;
 }
 
 /**
@@ -589,7 +603,7 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
 		if (ret == -EAGAIN) {
 			do {
-				new = alloc_table(mm, table_gfp(cause) | gfp);
+				new = __pte_alloc_one(mm, table_gfp(cause) | gfp);
 			} while (!new && gfp);
 			ret = new ? 0 : -ENOMEM;
 		} else if (non_swap_entry(entry)) {
@@ -693,6 +707,7 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		if (is_mixed(pt)) {
 			flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
 			quire_pt_state(pt)->users--;
+			quire_pt_uncharge(pt);
 		}
 	}
 	spin_unlock(ptl);
@@ -860,7 +875,8 @@ void quire_pt_note_reference(pmd_t *pmd)
 
 /*
  * A look without the locks. A user that leaves meanwhile may make it stale: then the
- * table is taken for shared, as it would have been a moment earlier.
+ * table is taken for shared, as it would have been a moment earlier. If another thread of this
+ * process copies the table, its last user may even free it: no more than a struct page is read.
  */
 static bool has_other_users(pmd_t *pmd)
 {

@@ -16,9 +16,10 @@
 
 extern struct mm_struct *quire_pt_orphans;
 
-unsigned int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
-			    struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd,
-			    bool mixed);
+struct obj_cgroup;
+
+int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
+		   struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd, bool mixed);
 bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte);
 int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
@@ -31,6 +32,31 @@ static inline bool quire_pt_is_mixed(pmd_t *pmd)
 {
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
 }
+
+/* charge.c */
+#ifdef CONFIG_MEMCG
+int quire_pt_charge(struct obj_cgroup **objcg);
+void quire_pt_end_charge(struct obj_cgroup *objcg, bool keep);
+int quire_pt_claim(struct ptdesc *pt, struct obj_cgroup *objcg, bool shared);
+void quire_pt_uncharge(struct ptdesc *pt);
+void quire_pt_hand_charge(struct ptdesc *pt, struct ptdesc *copy);
+#else
+static inline int quire_pt_charge(struct obj_cgroup **objcg)
+{
+	*objcg = NULL;
+	return 0;
+}
+
+static inline void quire_pt_end_charge(struct obj_cgroup *objcg, bool keep) { }
+
+static inline int quire_pt_claim(struct ptdesc *pt, struct obj_cgroup *objcg, bool shared)
+{
+	return 0;
+}
+
+static inline void quire_pt_uncharge(struct ptdesc *pt) { }
+static inline void quire_pt_hand_charge(struct ptdesc *pt, struct ptdesc *copy) { }
+#endif
 
 /* mixed.c */
 bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr);

@@ -87,7 +87,7 @@ static long serve(char command, void *area)
 	return -1;
 }
 
-/* The test itself shares another area with both. */
+/* The test itself shares another area with the parent, until that forks in its group. */
 FIXTURE(fork_cgroup) {
 	struct helper parent, child;
 	char *area, *own;
@@ -96,6 +96,8 @@ FIXTURE(fork_cgroup) {
 /* The parent in a has filled the area, and its child in b shares that. */
 FIXTURE_SETUP(fork_cgroup)
 {
+	long copied;
+
 	NEED_FORK_FEATURE();
 	signal(SIGPIPE, SIG_IGN);
 	ASSERT_EQ(0, prctl(PR_SET_CHILD_SUBREAPER, 1));
@@ -119,9 +121,12 @@ FIXTURE_SETUP(fork_cgroup)
 	self->child.from = from_child[0];
 	ASSERT_EQ(0, ask(&self->parent, 'a'));
 	ASSERT_EQ(0, ask(&self->parent, 'f'));
+	copied = fork_stat("tables_copied");
 	self->child.pid = ask(&self->parent, 'k');
 	ASSERT_LT(0, self->child.pid);
 	ASSERT_EQ(0, ask(&self->child, 'b'));
+	/* The parent has copied what the test's group is charged for, and shares its copy. */
+	ASSERT_LE(copied + TABLES, fork_stat("tables_copied"));
 	ASSERT_LE(2 * TABLES, ask(&self->child, 's'));
 	ASSERT_LE(2 * TABLES, ask(&self->parent, 's'));
 	ASSERT_EQ(0, write_word(TOP "/a/memory.swap.max", "0"));
@@ -174,7 +179,7 @@ TEST_SLOW(fork_cgroup, child_is_killed)
 	EXPECT_EQ(0, ask(&self->parent, 'R'));
 }
 
-/* For the copies of tables and pages that it makes by writing: some are shared still. */
+/* For the copies of pages that it makes by writing: some tables are shared still. */
 TEST_SLOW(fork_cgroup, child_is_killed_as_it_writes)
 {
 	long copied = fork_stat("tables_copied"), left = fork_stat("tables_left");

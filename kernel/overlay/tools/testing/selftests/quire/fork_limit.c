@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A memory cgroup that is close to its limit, and two processes in it that share tables by
- * fork: whoever only looks at them changes nothing, and nobody is killed for it.
+ * fork. Fork charges for the copies in advance, so nobody is killed because somebody looks at
+ * a process or because a process gives memory back, and whoever only looks changes nothing.
  */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -17,6 +18,32 @@
 #define ROOM (TABLES * PAGE / 2)
 
 static int to_child[2], from_child[2];
+
+static char *page_of(char *area, int table)
+{
+	return area + table * TABLE + 64 * PAGE;
+}
+
+/* Pages that the kernel has of the group, tables and what is charged for more among them. */
+static long kernel_pages(void)
+{
+	/* This read adds up what the CPUs have counted. */
+	number_of("", "cpu.stat", "usage_usec");
+	return number_of("", "memory.stat", "kernel") / (long)PAGE;
+}
+
+static bool near(long pages, long want)
+{
+	return pages > want - TABLES / 16 && pages < want + TABLES / 16;
+}
+
+/* What ends is freed a moment later. */
+static bool comes_near(long want)
+{
+	for (int i = 0; i < 20000 && !near(kernel_pages(), want); i++)
+		usleep(10000);
+	return near(kernel_pages(), want);
+}
 
 static long serve(char command, void *area);
 
@@ -37,7 +64,22 @@ static long start_child(char *area)
 	return pid;
 }
 
-/* j: join the group; f: fill; k: fork the child; t: touch more */
+/* A page in each table; 0 if all went well. */
+static long in_each(char command, char *area)
+{
+	for (int i = 0; i < TABLES; i++) {
+		char *page = page_of(area, i);
+
+		if (command == 'd' ? madvise(page, PAGE, MADV_DONTNEED) : munmap(page, PAGE))
+			return -errno;
+	}
+	return 0;
+}
+
+/*
+ * j: join the group; f: fill; k: fork the child; d, m: give back; u: unmap half of the tables;
+ * w: write to a quarter of the tables; p: protect; t: touch more
+ */
 static long serve(char command, void *area)
 {
 	char *more;
@@ -51,6 +93,17 @@ static long serve(char command, void *area)
 		return 0;
 	case 'k':
 		return start_child(area);
+	case 'd':
+	case 'm':
+		return in_each(command, area);
+	case 'u':
+		return munmap((char *)area + LEN / 2, LEN / 2);
+	case 'w':
+		for (int i = 0; i < TABLES / 4; i++)
+			*((char *)area + i * TABLE) = 2;
+		return 0;
+	case 'p':
+		return mprotect(page_of(area, 1) + PAGE, 32 * TABLE, PROT_READ);
 	case 't':
 		more = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,6 +116,7 @@ FIXTURE(fork_limit) {
 	struct helper parent, child;
 	long copied;
 	char *area;
+	bool killed;
 };
 
 FIXTURE_SETUP(fork_limit)
@@ -97,10 +151,12 @@ FIXTURE_SETUP(fork_limit)
 
 FIXTURE_TEARDOWN(fork_limit)
 {
-	EXPECT_EQ(0, number_of("", "memory.events", "oom_kill"));
-	/* Both are there and answer. */
-	EXPECT_EQ(0, ask(&self->child, 't'));
-	EXPECT_EQ(0, ask(&self->parent, 't'));
+	if (!self->killed) {
+		EXPECT_EQ(0, number_of("", "memory.events", "oom_kill"));
+		/* Both are there and answer. */
+		EXPECT_EQ(0, ask(&self->child, 't'));
+		EXPECT_EQ(0, ask(&self->parent, 't'));
+	}
 	EXPECT_TRUE(tables_consistent());
 	(void)!write(self->child.to, "q", 1);
 	(void)!write(self->parent.to, "q", 1);
@@ -168,7 +224,7 @@ static long ask_nodes(pid_t pid, char *area)
 TEST_SLOW(fork_limit, looking_changes_nothing)
 {
 	long walks = fork_stat("unshared_walk"), shared = shared_tables(self->child.pid);
-	long now = number_of("", "memory.current", NULL);
+	long pages = kernel_pages();
 
 	EXPECT_EQ(2, map_max(self->child.pid, self->area));
 	EXPECT_EQ(TABLES, scan(self->child.pid, self->area));
@@ -176,7 +232,66 @@ TEST_SLOW(fork_limit, looking_changes_nothing)
 	EXPECT_EQ(shared, shared_tables(self->child.pid));
 	EXPECT_EQ(self->copied, fork_stat("tables_copied"));
 	EXPECT_EQ(walks, fork_stat("unshared_walk"));
-	EXPECT_EQ(now, number_of("", "memory.current", NULL));
+	EXPECT_TRUE(near(kernel_pages(), pages));
+}
+
+TEST_SLOW(fork_limit, looking_kills_nobody)
+{
+	long pages = kernel_pages();
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/clear_refs", self->child.pid);
+	EXPECT_EQ(0, write_word(path, "1"));
+	EXPECT_LE(self->copied + TABLES, fork_stat("tables_copied"));
+	EXPECT_EQ(0, number_of("", "memory.events", "max"));
+	EXPECT_TRUE(near(kernel_pages(), pages));
+}
+
+TEST_SLOW(fork_limit, discarding_kills_nobody)
+{
+	EXPECT_EQ(0, ask(&self->child, 'd'));
+	EXPECT_LE(self->copied + TABLES, fork_stat("tables_copied"));
+}
+
+TEST_SLOW(fork_limit, unmapping_kills_nobody)
+{
+	EXPECT_EQ(0, ask(&self->child, 'm'));
+	EXPECT_LE(self->copied + TABLES, fork_stat("tables_copied"));
+}
+
+TEST_SLOW(fork_limit, protecting_kills_nobody)
+{
+	EXPECT_EQ(0, ask(&self->child, 'd'));
+	EXPECT_EQ(0, ask(&self->parent, 'p'));
+}
+
+/* The group is charged for as many tables as if nothing was shared, whatever its users do. */
+TEST_SLOW(fork_limit, charge_goes_by_users)
+{
+	long pages = kernel_pages();
+
+	EXPECT_EQ(0, ask(&self->child, 'w'));
+	EXPECT_TRUE(near(kernel_pages(), pages));
+	EXPECT_EQ(0, ask(&self->child, 'u'));
+	EXPECT_TRUE(comes_near(pages - TABLES / 2));
+	EXPECT_EQ(1, write(self->child.to, "q", 1));
+	EXPECT_TRUE(comes_near(pages - TABLES));
+	EXPECT_EQ(0, ask(&self->parent, 'w'));
+	EXPECT_TRUE(near(kernel_pages(), pages - TABLES));
+	/* For the end of the test, which asks a child. */
+	self->child = self->parent;
+}
+
+/* Without room for the charge fork does not share. The copies find none either, as in Linux. */
+TEST_SLOW(fork_limit, fork_without_room)
+{
+	long refused = fork_stat("refused_limit");
+
+	EXPECT_EQ(0, write_word(TOP "/memory.oom.group", "1"));
+	EXPECT_EQ(-1, ask(&self->parent, 'k'));
+	EXPECT_LT(refused, fork_stat("refused_limit"));
+	EXPECT_TRUE(counts("", "oom_kill"));
+	self->killed = true;
 }
 
 TEST_HARNESS_MAIN
