@@ -31,8 +31,8 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
     write, split and merge. Where allocations can be made to fail, a borrower that cannot be upgraded stays one.
     """
     failing = ["rmap_fail -t upgrade_fails -t split_borrows"] if kernel == "debug" else []
-    selftests("rmap_basic", "rmap_chain", "rmap_files", "rmap_inside", "rmap_moves", "rmap_uffd", "rmap_model",
-              "rmap_model 400 11 deep", "rmap_model 400 13 moved", *failing,
+    selftests("rmap_basic", "rmap_bounded", "rmap_chain", "rmap_files", "rmap_inside", "rmap_moves", "rmap_uffd",
+              "rmap_model", "rmap_model 400 11 deep", "rmap_model 400 13 moved", *failing,
               append="quire=rmap", numa=2)
 
 

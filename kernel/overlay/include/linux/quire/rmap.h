@@ -7,6 +7,10 @@
  * vma->anon_borrowed says that vma->anon_vma is an ancestor's and still used by
  * it. It implies vma->anon_vma != NULL. Set under mmap_lock held for writing,
  * cleared under page_table_lock and mmap_lock held for reading.
+ *
+ * vma->anon_deferred is set in a borrower that was written to and went on borrowing: some
+ * of its own folios may be attached to the borrowed anon_vma. mm->quire_deferred counts
+ * these folios. mm/quire/rmap/defer.c has the rules of both.
  */
 #ifndef _LINUX_QUIRE_RMAP_H
 #define _LINUX_QUIRE_RMAP_H
@@ -38,6 +42,12 @@ void __quire_rmap_unlink_inside(struct vm_area_struct *vma);
 void __quire_rmap_pre_update(struct vm_area_struct *vma);
 void __quire_rmap_post_update(struct vm_area_struct *vma);
 void __quire_rmap_verify(struct vm_area_struct *vma);
+
+/* A new mm, whether exec or fork made it, has a budget of its own. */
+static inline void quire_rmap_mm_init(struct mm_struct *mm)
+{
+	atomic_set(&mm->quire_deferred, 0);
+}
 
 /**
  * quire_rmap_borrowed - does a VMA use an anon_vma that is not its own
@@ -89,6 +99,27 @@ static inline void quire_rmap_prepare(struct vm_area_struct *vma)
 		quire_rmap_upgrade(vma);
 }
 
+/* Before any number of anonymous folios is made. There may be no VMA. */
+static inline void quire_rmap_prepare_fill(struct vm_area_struct *vma)
+{
+	if (vma)
+		quire_rmap_prepare(vma);
+}
+
+/**
+ * quire_rmap_merge - page table entries of one area become another area's
+ * @vma: one of them, the giver or the taker
+ * @other: the other one, or NULL
+ *
+ * When the taker is upgraded, it has to look for the folios that the giver deferred.
+ * Context: mmap_lock is held for writing.
+ */
+static inline void quire_rmap_merge(struct vm_area_struct *vma, struct vm_area_struct *other)
+{
+	if (other && (vma->anon_deferred || other->anon_deferred))
+		vma->anon_deferred = other->anon_deferred = true;
+}
+
 static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
 {
 	if (static_branch_unlikely(&quire_rmap_used_key))
@@ -134,6 +165,7 @@ static inline void quire_rmap_verify(struct vm_area_struct *vma)
 
 static inline void quire_rmap_init(struct kmem_cache *anon_vma_cachep,
 				   struct kmem_cache *avc_cachep) { }
+static inline void quire_rmap_mm_init(struct mm_struct *mm) { }
 static inline void quire_rmap_write(struct vm_area_struct *vma) { }
 static inline bool quire_rmap_extends(struct vm_area_struct *longer,
 				      struct vm_area_struct *shorter) { return false; }
@@ -152,6 +184,8 @@ static inline int __quire_rmap_clone_inside(struct vm_area_struct *dst,
 }
 
 static inline void quire_rmap_prepare(struct vm_area_struct *vma) { }
+static inline void quire_rmap_prepare_fill(struct vm_area_struct *vma) { }
+static inline void quire_rmap_merge(struct vm_area_struct *vma, struct vm_area_struct *other) { }
 static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src) { }
 static inline void quire_rmap_released(struct vm_area_struct *vma) { }
 

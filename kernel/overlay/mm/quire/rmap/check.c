@@ -13,6 +13,8 @@
  * without an anon_vma is unlinked: its page will have no way back either. A
  * migration entry that does not go away within the walk's patience is stale.
  *
+ * For the pages that only the reader maps it also counts the areas that a walk visits.
+ *
  * Reading rmap_check_files asks the same for the pages of files, too, shared memory
  * among them, which takes several times as long.
  *
@@ -67,6 +69,7 @@ struct entry {
 	struct page *page;
 	unsigned long address;
 	swp_entry_t migration;
+	bool shared;	/* its page table is, whatever the page says */
 };
 
 /* Entries that were found, and where to go on. */
@@ -74,7 +77,7 @@ struct batch {
 	struct entry *entries;
 	unsigned int nr, limit;
 	unsigned long next, unlinked;
-	bool files;
+	bool files, shared;
 };
 
 struct check {
@@ -82,6 +85,7 @@ struct check {
 	unsigned long processes, vmas, borrowed, inside, chain_links, longest_chain;
 	unsigned long pages, ksm_pages, file_pages, missing, chain_errors;
 	unsigned long unlinked, stale, patience;
+	unsigned long own_pages, own_visits;
 	struct entry entries[BATCH];
 };
 
@@ -98,6 +102,7 @@ static int collect(struct batch *batch, struct page *page, unsigned long address
 			folio_get(folio);
 			batch->entries[batch->nr++] = (struct entry) {
 				.folio = folio, .page = page, .address = address,
+				.shared = batch->shared,
 			};
 		}
 	}
@@ -129,6 +134,7 @@ static int collect_absent(struct batch *batch, struct vm_area_struct *vma, swp_e
 /* One table, shared with other processes or not: read in place, as its pages are. */
 static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
+	struct batch *batch = walk->private;
 	spinlock_t *ptl;
 	pte_t *pte, *first;
 	int ret = 0;
@@ -138,16 +144,18 @@ static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct
 		walk->action = ACTION_AGAIN;
 		return 0;
 	}
+	batch->shared = quire_pt_marked(pmd);
 	for (; addr < end && !ret; pte++, addr += PAGE_SIZE) {
 		pte_t ptent = ptep_get(pte);
 
 		if (pte_present(ptent))
-			ret = collect(walk->private, vm_normal_page(walk->vma, addr, ptent),
-				      addr, PAGE_SIZE);
+			ret = collect(batch, vm_normal_page(walk->vma, addr, ptent), addr,
+				      PAGE_SIZE);
 		else if (!pte_none(ptent))
-			ret = collect_absent(walk->private, walk->vma, pte_to_swp_entry(ptent),
-					     addr, PAGE_SIZE);
+			ret = collect_absent(batch, walk->vma, pte_to_swp_entry(ptent), addr,
+					     PAGE_SIZE);
 	}
+	batch->shared = false;
 	pte_unmap_unlock(first, ptl);
 	return ret;
 }
@@ -191,9 +199,11 @@ static const struct mm_walk_ops check_ops = {
 	.walk_lock = PGWALK_RDLOCK,
 };
 
+/* A walk's question. It stops where it finds @vma, unless it is to visit @all areas. */
 struct question {
 	struct vm_area_struct *vma;
-	bool found;
+	unsigned long visited;
+	bool found, all;
 };
 
 static bool is_it_this(struct folio *folio, struct vm_area_struct *vma, unsigned long address,
@@ -201,21 +211,36 @@ static bool is_it_this(struct folio *folio, struct vm_area_struct *vma, unsigned
 {
 	struct question *question = arg;
 
-	question->found = vma == question->vma;
-	return !question->found;
+	question->visited++;
+	question->found |= vma == question->vma;
+	return !question->found || question->all;
 }
 
-/* Does the reverse map lead from the folio to the area? Folio locked. */
-static bool leads_to(struct folio *folio, struct vm_area_struct *vma)
+/*
+ * Does only the reader of the file map the page? A page in a shared table may still be
+ * marked exclusive, although all users of the table map it.
+ */
+static bool is_own(struct vm_area_struct *vma, const struct entry *entry)
 {
-	struct question question = { .vma = vma };
+	return vma->vm_mm == current->mm && !entry->shared && PageAnon(entry->page) &&
+	       PageAnonExclusive(entry->page);
+}
+
+/* Does the reverse map lead from the entry's folio to the area? Folio locked. */
+static bool leads_to(struct check *check, struct vm_area_struct *vma, const struct entry *entry)
+{
+	struct question question = { .vma = vma, .all = is_own(vma, entry) };
 	struct rmap_walk_control rwc = {
 		.rmap_one = is_it_this,
 		.anon_lock = folio_lock_anon_vma_read,
 		.arg = &question,
 	};
 
-	rmap_walk(folio, &rwc);
+	rmap_walk(entry->folio, &rwc);
+	if (question.all) {
+		check->own_pages++;
+		check->own_visits += question.visited;
+	}
 	return question.found;
 }
 
@@ -289,7 +314,8 @@ static void check_entry(struct check *check, struct vm_area_struct *vma, struct 
 	if (folio_test_ksm(folio))
 		check->ksm_pages++;
 	else if ((folio_test_anon(folio) || is_files(folio, vma)) &&
-		 !(leads_to(folio, vma) && index_fits(vma, entry)) && still_there(vma, entry)) {
+		 !(leads_to(check, vma, entry) && index_fits(vma, entry)) &&
+		 still_there(vma, entry)) {
 		if (!check->missing++)
 			pr_err("missing: address %lx, folio %px, mapping %px, anon_vma %px%s\n",
 			       entry->address, folio, folio->mapping, vma->anon_vma,
@@ -441,6 +467,7 @@ static int rmap_check_show(struct seq_file *m, void *v)
 	seq_printf(m, "pages %lu\nksm_pages %lu\n", check->pages, check->ksm_pages);
 	if (check->files)
 		seq_printf(m, "file_pages %lu\n", check->file_pages);
+	seq_printf(m, "own_pages %lu\nown_visits %lu\n", check->own_pages, check->own_visits);
 	seq_printf(m, "missing %lu\nchain_errors %lu\n", check->missing, check->chain_errors);
 	seq_printf(m, "unlinked %lu\nstale_migrations %lu\n", check->unlinked, check->stale);
 	kvfree(check);

@@ -85,14 +85,16 @@ enum rmap_count {
 	RMAP_ADOPTED,		/* borrowers that found one nobody else uses */
 	RMAP_JOINED,		/* borrowers that joined a neighbour's */
 	RMAP_UPGRADE_NOMEM,	/* upgrades that failed: still borrowers */
-	RMAP_DEFERRED,		/* faults that left a young borrower one */
+	RMAP_DEFERRED,		/* folios of borrowers that went on borrowing */
+	RMAP_MOVED,		/* folios that moved to an upgraded area's own anon_vma */
 	RMAP_RELEASED,		/* borrowers that were unmapped */
 	NR_RMAP_COUNTS,
 };
 
 static const char * const rmap_count_names[] = {
 	"borrowed", "linked_inside", "fork_reused", "fork_empty", "fork_nomem", "file_linked",
-	"inherited", "upgraded", "adopted", "joined", "upgrade_nomem", "deferred", "released",
+	"inherited", "upgraded", "adopted", "joined", "upgrade_nomem", "deferred", "folios_moved",
+	"released",
 	NULL,
 };
 
@@ -102,15 +104,6 @@ static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
 
 static struct kmem_cache *anon_vma_cache __ro_after_init;
 static struct kmem_cache *avc_cache __ro_after_init;
-
-/*
- * A child that is about to exec or exit writes to its stack and a little data
- * first. For so many faults of a thread its writes do not end the borrowing...
- */
-static unsigned int defer_faults = 64;
-QUIRE_UINT_KNOB(defer_faults, defer_faults, 0, 4096);
-/* ...where not more areas than this use the anon_vma: walks stay short. */
-#define DEFER_USERS 8
 
 /* How many pages an area may have for fork to see whether it has any. */
 #define EMPTY_PAGES 8
@@ -277,6 +270,8 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 	int err;
 
 	dst->anon_vma = NULL;
+	/* These are the parent's folios: the child has none of its own yet. */
+	dst->anon_deferred = false;
 	quire_rmap_reset(dst);
 	if (maps_nothing(src)) {
 		count(FORK_EMPTY);
@@ -431,6 +426,8 @@ void quire_rmap_upgrade(struct vm_area_struct *vma)
 
 	if (child)
 		put_anon_vma(child);
+	if (READ_ONCE(vma->anon_deferred))
+		this_cpu_add(rmap_counts[RMAP_MOVED], quire_rmap_take_along(vma));
 out:
 	quire_stock_free(&avcs, avc_cache);
 }
@@ -444,11 +441,7 @@ out:
  */
 void quire_rmap_write(struct vm_area_struct *vma)
 {
-	/* Stale at worst: what the pointer ever pointed to is in the chain. */
-	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
-
-	if (current->mm == vma->vm_mm && current->min_flt < READ_ONCE(defer_faults) &&
-	    data_race(anon_vma->num_active_vmas) <= DEFER_USERS)
+	if (quire_rmap_defer(vma))
 		count(DEFERRED);
 	else
 		quire_rmap_upgrade(vma);
@@ -581,7 +574,7 @@ QUIRE_ATTR_RO(borrowers);
 
 static const struct attribute * const rmap_knobs[] = {
 	&borrowers_knob.attr,
-	&defer_faults_knob.attr.attr,
+	&quire_defer_faults_knob.attr.attr,
 	NULL
 };
 

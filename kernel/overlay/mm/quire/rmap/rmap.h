@@ -55,4 +55,9 @@ struct kmem_cache *quire_avc_cache(void);
 void quire_rmap_linked(unsigned int nr);
 long quire_rmap_borrowers(void);
 
+/* defer.c */
+extern struct quire_uint_attr quire_defer_faults_knob;
+bool quire_rmap_defer(struct vm_area_struct *vma);
+unsigned long quire_rmap_take_along(struct vm_area_struct *vma);
+
 #endif /* _MM_QUIRE_RMAP_H */

@@ -652,7 +652,7 @@ TEST_F(rmap, young_writer_borrows)
 	madvise(base, pages * PAGE, MADV_NOHUGEPAGE);
 	fill(base, pages, 10);
 	EXPECT_EQ(-EINVAL, write_text(RMAP "defer_faults", "4097"));
-	ASSERT_EQ(0, write_text(RMAP "defer_faults", "64"));
+	ASSERT_EQ(0, write_text(RMAP "defer_faults", "32"));
 	if (!fork_child(&self->child, self->fd)) {
 		STEP(self->fd, fill(base, 8, 50););
 		STEP(self->fd, fill(base, pages, 90););

@@ -187,7 +187,7 @@ static inline bool rmap_begin(void)
 static inline bool rmap_end(long enabled)
 {
 	return enabled < 0 ||
-	       (!rmap_check(NULL) && !write_text(RMAP "defer_faults", "64") &&
+	       (!rmap_check(NULL) && !write_text(RMAP "defer_faults", "32") &&
 		!write_text(RMAP "enabled", enabled ? "1" : "0"));
 }
 

@@ -88,7 +88,7 @@ TEST(upgrade_fails)
 	EXPECT_GT(rmap_counter("upgrade_nomem"), failed);
 	EXPECT_TRUE(pages_hold(base, 0, 0));
 	EXPECT_EQ(0, rmap_check(NULL));
-	EXPECT_EQ(0, write_text(RMAP "defer_faults", "64"));
+	EXPECT_EQ(0, write_text(RMAP "defer_faults", "32"));
 	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
 }
 
@@ -166,7 +166,7 @@ TEST(split_borrows)
 	EXPECT_EQ(0, status);
 	EXPECT_TRUE(pages_hold(base, 0, 0));
 	EXPECT_EQ(0, rmap_check(NULL));
-	EXPECT_EQ(0, write_text(RMAP "defer_faults", "64"));
+	EXPECT_EQ(0, write_text(RMAP "defer_faults", "32"));
 	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
 }
 
