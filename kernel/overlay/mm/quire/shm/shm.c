@@ -55,6 +55,7 @@
  */
 #include <linux/cred.h>
 #include <linux/hash.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/mman.h>
@@ -261,9 +262,6 @@ static int refusal(struct vm_area_struct *vma, unsigned long addr)
 	if (policy != MMF_QUIRE_ALWAYS &&
 	    (vma->vm_end - vma->vm_start) / PMD_SIZE < READ_ONCE(min_tables))
 		return SHM_REFUSED_FEW_TABLES;
-	/* The key has the credentials of the process that faults. */
-	if (current->mm != mm || (current->flags & (PF_KTHREAD | PF_USER_WORKER)))
-		return SHM_REFUSED_FOREIGN;
 	if (mm_has_notifiers(mm))
 		return SHM_REFUSED_NOTIFIER;
 	if (huge_wanted(vma, linear_page_index(vma, addr)))
@@ -271,17 +269,34 @@ static int refusal(struct vm_area_struct *vma, unsigned long addr)
 	return -1;
 }
 
-static void make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned long addr)
+/*
+ * The table is for the process's user, whoever runs the fault: a debugger, a kernel thread
+ * or a worker may have other credentials, and so may one of the process's threads for a
+ * while. False if nobody owns the mm, for its process is about to end.
+ */
+static bool add_user(struct shm_key *key, struct mm_struct *mm)
+{
+	struct task_struct *task;
+	const struct cred *cred;
+
+	guard(rcu)();
+	task = quire_mm_task(mm);
+	if (!task)
+		return false;
+	cred = __task_cred(task);
+	key->ns = cred->user_ns;
+	key->uid = __kuid_val(cred->euid);
+	return true;
+}
+
+static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned long addr)
 {
 	memset(key, 0, sizeof(*key));
 	key->mapping = vma->vm_file->f_mapping;
 	key->pgoff = linear_page_index(vma, addr);
 	key->prot = pgprot_val(vma->vm_page_prot);
 	key->flags = vma->vm_flags & KEY_FLAGS;
-	if (!READ_ONCE(cross_user)) {
-		key->ns = current_user_ns();
-		key->uid = __kuid_val(current_euid());
-	}
+	return READ_ONCE(cross_user) || add_user(key, vma->vm_mm);
 }
 
 static atomic_t *walks_of(struct address_space *mapping)
@@ -486,6 +501,26 @@ static int join_patiently(struct vm_fault *vmf, const struct shm_key *key)
 	return ret;
 }
 
+/*
+ * As join_patiently(). The memory cgroup of the process pays for what is new, and not
+ * that of whoever looks at its memory.
+ */
+static int join_for_process(struct vm_fault *vmf, const struct shm_key *key)
+{
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	struct mem_cgroup *memcg, *old;
+	int ret;
+
+	if (mm == current->mm && !(current->flags & PF_KTHREAD))
+		return join_patiently(vmf, key);
+	memcg = get_mem_cgroup_from_mm(mm);
+	old = set_active_memcg(memcg);
+	ret = join_patiently(vmf, key);
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return ret;
+}
+
 static void fall_back(struct vm_area_struct *vma, unsigned long addr,
 		      enum shm_count reason)
 {
@@ -507,6 +542,8 @@ void __quire_shm_join(struct vm_fault *vmf)
 	int reason = refusal(vma, addr);
 	struct shm_key key;
 
+	if (reason < 0 && !make_key(&key, vma, addr))
+		reason = SHM_REFUSED_FOREIGN;
 	if (reason >= 0) {
 		fall_back(vma, addr, reason);
 		return;
@@ -516,8 +553,7 @@ void __quire_shm_join(struct vm_fault *vmf)
 		set_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags);
 	if (!test_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags))
 		set_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags);
-	make_key(&key, vma, addr);
-	switch (join_patiently(vmf, &key)) {
+	switch (join_for_process(vmf, &key)) {
 	case -EBUSY:
 		fall_back(vma, addr, SHM_REFUSED_WALKED);
 		break;

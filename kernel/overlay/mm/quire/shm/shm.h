@@ -6,12 +6,25 @@
 #include <linux/mm.h>
 #include <linux/quire/pt.h>
 #include <linux/quire/shm.h>
+#include <linux/sched.h>
 
 #include "../core/quire.h"
 
 #ifdef CONFIG_QUIRE_SHM
 extern struct quire_feature quire_shm_feature;
 extern struct mm_struct *quire_shm_mm;
+
+/* The task that stands for a process, or NULL; the RCU read lock is held. */
+static inline struct task_struct *quire_mm_task(struct mm_struct *mm)
+{
+#ifdef CONFIG_MEMCG
+	return rcu_dereference(mm->owner);
+#else
+	/* Nothing leads from an mm to its process: its own threads alone can tell. */
+	return mm == current->mm && !(current->flags & (PF_KTHREAD | PF_USER_WORKER)) ?
+		current : NULL;
+#endif
+}
 
 unsigned long quire_shm_tables(void);
 void quire_shm_leave_mm_now(struct mm_struct *mm);
