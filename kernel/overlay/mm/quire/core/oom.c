@@ -4,7 +4,7 @@
  * in the RSS of those who use them.
  *
  * Takes no lock: counters are summed as they are, and mm->flags' bits are never
- * cleared. Nothing is kept, so there is nothing to undo.
+ * cleared. Nothing is kept but the sums, for a tick.
  */
 #include <linux/mm.h>
 
@@ -32,26 +32,40 @@ void quire_pt_show_orphans(void)
 		K(get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS)));
 }
 
+/* All of it; the CPUs' parts are added up once in a tick at most, see shm/user.c. */
+static unsigned long orphans(void)
+{
+	static unsigned long stamp = INITIAL_JIFFIES - 1, pages;
+
+	if (READ_ONCE(stamp) != jiffies) {
+		WRITE_ONCE(pages, get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES) +
+			   orphans_file() + get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS));
+		WRITE_ONCE(stamp, jiffies);
+	}
+	return READ_ONCE(pages);
+}
+
 /**
  * __quire_pt_oom_points - what a process may hold without being charged for it
  * @mm: any
  *
- * Whose tables the orphans' charge is for is not recorded, nor who uses which table
- * of shared memory. A sharer may be a user of all of them, as far as its tables
- * reach beyond what it is charged for itself. That is too much for some, and hides
- * nobody from the OOM killer. Context: any. Returns pages.
+ * Whose tables the orphans' charge is for is not recorded: a sharer may be a user of all of
+ * them, as far as its tables reach beyond what it is charged for itself. That is too much
+ * for some, and hides nobody from the OOM killer. What it reaches by tables of shared memory
+ * comes on top: it is charged for nothing in these. Context: any. Return: pages.
  */
 unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 {
-	unsigned long unseen, charged, reach;
+	unsigned long charged, tables, shm, shm_tables;
 
 	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
 		return 0;
-	unseen = get_mm_counter_sum(quire_pt_orphans, MM_ANONPAGES) +
-		 orphans_file() +
-		 get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS) +
-		 quire_shm_reached(mm);
+	shm = quire_shm_reached(mm, &shm_tables);
 	charged = get_mm_rss(mm) + get_mm_counter(mm, MM_SWAPENTS);
-	reach = mm_pgtables_bytes(mm) / PAGE_SIZE * PTRS_PER_PTE;
-	return reach > charged ? min(unseen, reach - charged) : 0;
+	tables = mm_pgtables_bytes(mm) / PAGE_SIZE;
+	/* A fault that is under way has counted one that is no table of the process yet. */
+	tables -= min(tables, shm_tables);
+	if (tables * PTRS_PER_PTE <= charged)
+		return shm;
+	return shm + min(orphans(), tables * PTRS_PER_PTE - charged);
 }

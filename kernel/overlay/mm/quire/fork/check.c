@@ -8,6 +8,7 @@
  *   - each process's RSS counters with the entries that are charged to it,
  *   - the PMDs counted as marked with those found,
  *   - tables of shared memory with the registry, and with what is charged for them,
+ *   - the PMDs that lead to these with those counted for the process,
  *   - the areas that users of a mixed table have where its entries are,
  * and asks that no migration entry is left.
  *
@@ -65,6 +66,7 @@ struct check {
 	pid_t pid;		/* that is walked */
 	unsigned int complaints;
 	long rss[NR_MM_COUNTERS];	/* of the process that is walked */
+	unsigned long shm_pmds;		/* likewise */
 	long orphans[NR_MM_COUNTERS];
 	long shm[NR_MM_COUNTERS];
 	unsigned long migrations;	/* entries of migrations that have not ended */
@@ -125,6 +127,7 @@ static long *note_shared(struct check *check, struct seen_table *table, pmd_t *p
 	table->owner = quire_pt_charged(pmd);
 	if (pmd_pt_file(*pmd)) {
 		check->shm_marked++;
+		check->shm_pmds++;
 		if (!table->found) {
 			check->shm_tables++;
 			rss = check->shm;
@@ -245,6 +248,7 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 	int i;
 
 	memset(check->rss, 0, sizeof(check->rss));
+	check->shm_pmds = 0;
 	check->pid = pid;
 	mmap_write_lock(mm);
 	/* What hugetlb maps is not walked, and in no RSS counter. */
@@ -257,6 +261,9 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 			complain(check, "pid %d: RSS counter %d says %ld, found %ld\n",
 				 pid, i, says, check->rss[i]);
 	}
+	if (check->shm_pmds != quire_shm_pmds(mm))
+		complain(check, "pid %d: %lu PMDs of shared memory counted, found %lu\n",
+			 pid, quire_shm_pmds(mm), check->shm_pmds);
 	mmap_write_unlock(mm);
 	check->processes++;
 }
@@ -269,8 +276,8 @@ static void compare_shm(struct check *check)
 	if (check->shm_tables != quire_shm_tables())
 		complain(check, "%lu tables of shared memory registered, found %lu\n",
 			 quire_shm_tables(), check->shm_tables);
-	for (i = 0; quire_shm_mm && i < NR_MM_COUNTERS; i++) {
-		says = percpu_counter_sum(&quire_shm_mm->rss_stat[i]);
+	for (i = 0; i < NR_MM_COUNTERS; i++) {
+		says = quire_shm_mapped(i);
 		if (says != check->shm[i])
 			complain(check, "shm: RSS counter %d says %ld, found %ld\n",
 				 i, says, check->shm[i]);

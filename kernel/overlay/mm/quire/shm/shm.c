@@ -20,7 +20,7 @@
  *    others leave first; __pte_offset_map() refuses a marked PMD, so that a
  *    walker that was forgotten sees no table.
  *  - folio references and mapcounts count the entries that exist. They are
- *    charged (RSS) to one pseudo process, quire_shm_mm, never to a user.
+ *    charged (RSS) to a pseudo process, never to one that uses them, see user.c.
  *  - The table lies within one VMA in each process, which has no flag of
  *    UNSHAREABLE. Who moves a boundary into it or sets such a flag leaves it
  *    while the VMA is locked for writing, so that no fault joins it again.
@@ -53,7 +53,6 @@
  *
  * Undo: "2" closes the gate and visits all processes until no table is left.
  */
-#include <linux/cred.h>
 #include <linux/hash.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
@@ -67,6 +66,7 @@
 #include <linux/sched/mm.h>
 #include <linux/shmem_fs.h>
 #include <linux/swapops.h>
+#include <linux/user_namespace.h>
 #include <linux/userfaultfd_k.h>
 
 #include <asm/pgalloc.h>
@@ -82,22 +82,19 @@
 
 DEFINE_STATIC_KEY_FALSE(quire_shm_key);
 
-/* Charged for the entries of all tables here. It has no tasks and no VMAs. */
-struct mm_struct *quire_shm_mm __ro_after_init;
-
 /* Compared as bytes: no padding. */
 struct shm_key {
 	struct address_space *mapping;
 	pgoff_t pgoff;			/* of the first entry */
 	u64 prot;			/* vm_page_prot */
 	u64 flags;			/* the VM_* bits of KEY_FLAGS */
-	struct user_namespace *ns;	/* NULL where users may share with each other */
-	u64 uid;
+	struct shm_user_key user;	/* all zeroes where users may share with each other */
 };
 
 struct shm_table {
 	struct rhash_head node;
 	struct shm_key key;
+	struct shm_user *user;
 	struct ptdesc *pt;
 	struct rcu_head rcu;
 };
@@ -132,6 +129,7 @@ enum shm_count {
 	SHM_REFUSED_HUGE,
 	SHM_REFUSED_NOTIFIER,
 	SHM_REFUSED_FOREIGN,
+	SHM_REFUSED_USERS,
 	SHM_REFUSED_WALKED,
 	SHM_REFUSED_NOMEM,
 	SHM_NR_COUNTS,
@@ -150,6 +148,7 @@ static const char * const shm_count_names[] = {
 	[SHM_REFUSED_HUGE] = "refused_huge",
 	[SHM_REFUSED_NOTIFIER] = "refused_notifier",
 	[SHM_REFUSED_FOREIGN] = "refused_foreign",
+	[SHM_REFUSED_USERS] = "refused_users",
 	[SHM_REFUSED_WALKED] = "refused_walked",
 	[SHM_REFUSED_NOMEM] = "refused_nomem",
 	NULL
@@ -177,9 +176,9 @@ QUIRE_ATTR_RO(tables);
 
 static ssize_t mapped_kb_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	s64 pages = percpu_counter_sum_positive(&quire_shm_mm->rss_stat[MM_SHMEMPAGES]);
+	long pages = max(quire_shm_mapped(MM_SHMEMPAGES), 0L);
 
-	return sysfs_emit(buf, "%lld\n", pages << (PAGE_SHIFT - 10));
+	return sysfs_emit(buf, "%ld\n", pages << (PAGE_SHIFT - 10));
 }
 QUIRE_ATTR_RO(mapped_kb);
 
@@ -269,26 +268,7 @@ static int refusal(struct vm_area_struct *vma, unsigned long addr)
 	return -1;
 }
 
-/*
- * The table is for the process's user, whoever runs the fault: a debugger, a kernel thread
- * or a worker may have other credentials, and so may one of the process's threads for a
- * while. False if nobody owns the mm, for its process is about to end.
- */
-static bool add_user(struct shm_key *key, struct mm_struct *mm)
-{
-	struct task_struct *task;
-	const struct cred *cred;
-
-	guard(rcu)();
-	task = quire_mm_task(mm);
-	if (!task)
-		return false;
-	cred = __task_cred(task);
-	key->ns = cred->user_ns;
-	key->uid = __kuid_val(cred->euid);
-	return true;
-}
-
+/* False if nobody owns the mm. The key holds its user's namespace. */
 static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned long addr)
 {
 	memset(key, 0, sizeof(*key));
@@ -296,7 +276,7 @@ static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned l
 	key->pgoff = linear_page_index(vma, addr);
 	key->prot = pgprot_val(vma->vm_page_prot);
 	key->flags = vma->vm_flags & KEY_FLAGS;
-	return READ_ONCE(cross_user) || add_user(key, vma->vm_mm);
+	return READ_ONCE(cross_user) || quire_shm_user_of(&key->user, vma->vm_mm);
 }
 
 static atomic_t *walks_of(struct address_space *mapping)
@@ -331,7 +311,8 @@ static void wait_for_unannounced(struct address_space *mapping)
 	i_mmap_unlock_write(mapping);
 }
 
-static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key *key)
+static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key *key,
+				     struct shm_user *user)
 {
 	struct shm_table *table = kmem_cache_alloc(table_cache, GFP_KERNEL_ACCOUNT);
 	pgtable_t page;
@@ -345,7 +326,8 @@ static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key 
 	}
 	table->key = *key;
 	table->pt = page_ptdesc(page);
-	*quire_pt_owner(table->pt) = quire_shm_mm;
+	table->user = quire_shm_get_user(user);
+	*quire_pt_owner(table->pt) = user->mm;
 	*quire_pt_entry(table->pt) = table;
 	*quire_pt_state(table->pt) = (struct quire_pt_state){ .users = 1 };
 	return table;
@@ -354,6 +336,7 @@ static struct shm_table *alloc_table(struct mm_struct *mm, const struct shm_key 
 static void free_table(struct shm_table *table)
 {
 	pte_free(NULL, ptdesc_page(table->pt));
+	quire_shm_put_user(table->user);
 	kmem_cache_free(table_cache, table);
 }
 
@@ -385,7 +368,7 @@ static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 
 /*
  * Use a table that the registry had; an RCU read-side critical section keeps it.
- * 0: the PMD is set, by whomever; -EAGAIN: the table is gone, look again;
+ * 1: the PMD is set; 0: by somebody else; -EAGAIN: the table is gone, look again;
  * -EBUSY: not now.
  */
 static int join(struct vm_fault *vmf, struct shm_table *table)
@@ -413,6 +396,7 @@ static int join(struct vm_fault *vmf, struct shm_table *table)
 			state->users--;
 			ret = -EBUSY;
 		} else {
+			ret = 1;
 			shm_count(SHM_JOINED);
 			trace_shm_join(mm, vmf->address & PMD_MASK, state->users);
 		}
@@ -424,7 +408,7 @@ static int join(struct vm_fault *vmf, struct shm_table *table)
 
 /*
  * Offer a new, empty table and use it; *tablep is NULL if that was done.
- * 0: the PMD is set, by whomever; -EEXIST: there is one already; -ENOMEM.
+ * 1: the PMD is set; 0: by somebody else; -EEXIST: there is a table already; -ENOMEM.
  */
 static int publish(struct vm_fault *vmf, struct shm_table **tablep)
 {
@@ -448,6 +432,7 @@ static int publish(struct vm_fault *vmf, struct shm_table **tablep)
 	} else {
 		attach(mm, vmf->pmd, table->pt);
 		*tablep = NULL;
+		ret = 1;
 		shm_count(SHM_PUBLISHED);
 		trace_shm_join(mm, vmf->address & PMD_MASK, 1);
 	}
@@ -456,7 +441,8 @@ static int publish(struct vm_fault *vmf, struct shm_table **tablep)
 	return ret;
 }
 
-static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
+static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key,
+			   struct shm_user *user)
 {
 	struct shm_table *table, *new = NULL;
 	int ret;
@@ -471,7 +457,7 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
 		if (ret != -ENOENT)
 			break;
 		if (!new)
-			new = alloc_table(vmf->vma->vm_mm, key);
+			new = alloc_table(vmf->vma->vm_mm, key, user);
 		if (!new) {
 			ret = -ENOMEM;
 			break;
@@ -487,12 +473,13 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key)
 }
 
 /* As join_or_publish(), but waits a little for walks over the file's VMAs to end. */
-static int join_patiently(struct vm_fault *vmf, const struct shm_key *key)
+static int join_patiently(struct vm_fault *vmf, const struct shm_key *key,
+			  struct shm_user *user)
 {
 	unsigned int patience = WALK_PATIENCE;
 	int ret;
 
-	while ((ret = join_or_publish(vmf, key)) == -EBUSY && patience) {
+	while ((ret = join_or_publish(vmf, key, user)) == -EBUSY && patience) {
 		do {
 			cond_resched();
 			cpu_relax();
@@ -501,8 +488,23 @@ static int join_patiently(struct vm_fault *vmf, const struct shm_key *key)
 	return ret;
 }
 
+/* As join_patiently(), and count the PMD for the process's user. */
+static int join_as_user(struct vm_fault *vmf, const struct shm_key *key)
+{
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	struct shm_user *user = quire_shm_count_pmd(mm, &key->user);
+	int ret;
+
+	if (IS_ERR(user))
+		return PTR_ERR(user);
+	ret = join_patiently(vmf, key, user);
+	if (ret <= 0)
+		quire_shm_uncount_pmd(mm, user);
+	return ret;
+}
+
 /*
- * As join_patiently(). The memory cgroup of the process pays for what is new, and not
+ * As join_as_user(). The memory cgroup of the process pays for what is new, and not
  * that of whoever looks at its memory.
  */
 static int join_for_process(struct vm_fault *vmf, const struct shm_key *key)
@@ -512,10 +514,10 @@ static int join_for_process(struct vm_fault *vmf, const struct shm_key *key)
 	int ret;
 
 	if (mm == current->mm && !(current->flags & PF_KTHREAD))
-		return join_patiently(vmf, key);
+		return join_as_user(vmf, key);
 	memcg = get_mem_cgroup_from_mm(mm);
 	old = set_active_memcg(memcg);
-	ret = join_patiently(vmf, key);
+	ret = join_as_user(vmf, key);
 	set_active_memcg(old);
 	mem_cgroup_put(memcg);
 	return ret;
@@ -557,10 +559,14 @@ void __quire_shm_join(struct vm_fault *vmf)
 	case -EBUSY:
 		fall_back(vma, addr, SHM_REFUSED_WALKED);
 		break;
+	case -EUSERS:
+		fall_back(vma, addr, SHM_REFUSED_USERS);
+		break;
 	case -ENOMEM:
 		fall_back(vma, addr, SHM_REFUSED_NOMEM);
 		break;
 	}
+	put_user_ns(key.user.ns);
 }
 
 /*
@@ -576,7 +582,7 @@ static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep
 	*page = NULL;
 	if (pte_none(pte))
 		return 0;
-	pte = ptep_get_and_clear(quire_shm_mm, addr, ptep);
+	pte = ptep_get_and_clear(vma->vm_mm, addr, ptep);
 	if (!pte_present(pte))
 		return is_migration_entry(pte_to_swp_entry(pte));
 	*page = vm_normal_page(vma, addr, pte);
@@ -606,7 +612,7 @@ static void drop_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned l
 			put_page(page);
 	}
 	if (taken)
-		add_mm_counter(quire_shm_mm, MM_SHMEMPAGES, -taken);
+		add_mm_counter(table->user->mm, MM_SHMEMPAGES, -taken);
 	shm_count(SHM_DROPPED);
 }
 
@@ -623,6 +629,7 @@ bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	struct mm_struct *mm = vma->vm_mm;
 	struct shm_table *table;
+	struct shm_user *user;
 	spinlock_t *pml, *ptl;
 	struct ptdesc *pt;
 	bool last;
@@ -634,6 +641,7 @@ bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	}
 	pt = quire_pmd_ptdesc(*pmd);
 	table = *quire_pt_entry(pt);
+	user = table->user;
 	ptl = ptlock_ptr(pt);
 	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
 	detach(mm, pmd, addr);
@@ -643,6 +651,7 @@ bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 		drop_table(pt, vma, addr);
 	spin_unlock(ptl);
 	spin_unlock(pml);
+	quire_shm_uncount_pmd(mm, user);
 	shm_count(SHM_LEFT);
 	/* Joiners and lockless walkers may be looking at it. */
 	if (last)
@@ -679,7 +688,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 		full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
 	}
 	if (taken) {
-		add_mm_counter(quire_shm_mm, MM_SHMEMPAGES, -taken);
+		add_mm_counter(__quire_shm_charged(pmd), MM_SHMEMPAGES, -taken);
 		shm_count_add(SHM_ZAPPED, taken);
 		/* The users are not known, see quire_pt_flush_sharers(). */
 		flush_tlb_all();
@@ -804,8 +813,8 @@ const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned lon
 	struct ptdesc *pt = quire_pmd_ptdesc(*pmd);
 	struct shm_table *table = *quire_pt_entry(pt);
 
-	if (*quire_pt_owner(pt) != quire_shm_mm)
-		return "its charge is a process's";
+	if (*quire_pt_owner(pt) != table->user->mm)
+		return "its charge is not its user's";
 	if (table->pt != pt)
 		return "its entry in the registry is another's";
 	if (rhashtable_lookup_fast(&tables, &table->key, table_params) != table)
@@ -876,11 +885,10 @@ static int __init quire_shm_init(void)
 {
 	int ret;
 
-	quire_shm_mm = mm_alloc();
 	table_cache = KMEM_CACHE(shm_table, 0);
-	if (!quire_shm_mm || !table_cache)
+	if (!table_cache)
 		return -ENOMEM;
-	ret = rhashtable_init(&tables, &table_params);
+	ret = rhashtable_init(&tables, &table_params) ?: quire_shm_users_init();
 	return ret ? ret : quire_register(&quire_shm_feature);
 }
 late_initcall(quire_shm_init);

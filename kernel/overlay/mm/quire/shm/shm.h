@@ -6,13 +6,45 @@
 #include <linux/mm.h>
 #include <linux/quire/pt.h>
 #include <linux/quire/shm.h>
+#include <linux/rhashtable-types.h>
 #include <linux/sched.h>
+#include <linux/workqueue.h>
 
 #include "../core/quire.h"
 
 #ifdef CONFIG_QUIRE_SHM
 extern struct quire_feature quire_shm_feature;
-extern struct mm_struct *quire_shm_mm;
+
+/* Compared as bytes: no padding. All zeroes stand for all users together. */
+struct shm_user_key {
+	struct user_namespace *ns;
+	u64 uid;
+};
+
+struct shm_user {
+	struct rhash_head node;
+	struct shm_user_key key;
+	struct mm_struct *mm;		/* charged for the entries; has no tasks and no VMAs */
+	refcount_t refs;
+	unsigned long stamp, pages;	/* when they were added up last, and how many there were */
+	struct rcu_work free;
+};
+
+void quire_shm_put_user(struct shm_user *user);
+struct shm_user *quire_shm_count_pmd(struct mm_struct *mm, const struct shm_user_key *key);
+void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user);
+bool quire_shm_user_of(struct shm_user_key *key, struct mm_struct *mm);
+unsigned long quire_shm_pmds(struct mm_struct *mm);
+long quire_shm_mapped(int type);
+unsigned long __quire_shm_reached(struct mm_struct *mm, unsigned long *tables);
+int quire_shm_users_init(void);
+
+/* For a table; whoever asks has a reference. */
+static inline struct shm_user *quire_shm_get_user(struct shm_user *user)
+{
+	refcount_inc(&user->refs);
+	return user;
+}
 
 /* The task that stands for a process, or NULL; the RCU read lock is held. */
 static inline struct task_struct *quire_mm_task(struct mm_struct *mm)
@@ -26,26 +58,43 @@ static inline struct task_struct *quire_mm_task(struct mm_struct *mm)
 #endif
 }
 
+/* mm_alloc() has given a pseudo process to the task that runs, which it outlives. */
+static inline void quire_mm_disown(struct mm_struct *mm)
+{
+#ifdef CONFIG_MEMCG
+	RCU_INIT_POINTER(mm->owner, NULL);
+#endif
+}
+
 unsigned long quire_shm_tables(void);
 void quire_shm_leave_mm_now(struct mm_struct *mm);
 const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 
-/* Pages that all tables together map, of which a process may reach all; 0 if it has none. */
-static inline unsigned long quire_shm_reached(struct mm_struct *mm)
+/* Pages that a process may reach by tables of shared memory, and how many tables that are. */
+static inline unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
 {
-	return test_bit(MMF_QUIRE_SHM, &mm->flags) ?
-	       get_mm_counter_sum(quire_shm_mm, MM_SHMEMPAGES) : 0;
+	*tables = 0;
+	return test_bit(MMF_QUIRE_SHM, &mm->flags) ? __quire_shm_reached(mm, tables) : 0;
 }
 #else
-#define quire_shm_mm	((struct mm_struct *)NULL)
+static inline long quire_shm_mapped(int type)
+{
+	return 0;
+}
 
 static inline unsigned long quire_shm_tables(void)
 {
 	return 0;
 }
 
-static inline unsigned long quire_shm_reached(struct mm_struct *mm)
+static inline unsigned long quire_shm_pmds(struct mm_struct *mm)
 {
+	return 0;
+}
+
+static inline unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
+{
+	*tables = 0;
 	return 0;
 }
 

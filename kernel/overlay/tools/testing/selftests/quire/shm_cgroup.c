@@ -5,6 +5,8 @@
  * right, the tables are charged once, and the OOM killer sees who maps a lot.
  */
 #define _GNU_SOURCE
+#include <sched.h>
+
 #include "harness.h"
 #include "shm_test.h"
 
@@ -306,6 +308,196 @@ TEST(oom_score)
 	EXPECT_GT(none + (alone - none) / 2, few);
 	munmap(area, BIG * TABLE);
 	close(fd);
+}
+
+static char *own_file(unsigned long tables)
+{
+	int fd = memfd_create("own", 0);
+	char *area = ftruncate(fd, tables * TABLE) ? NULL :
+		map_file(fd, tables, PROT_READ | PROT_WRITE);
+
+	close(fd);
+	return area;
+}
+
+/* Touches a table of a file of its own, as a user that it is for this only. */
+static char *touch_as(uid_t uid)
+{
+	char *own;
+
+	if (seteuid(uid))
+		return NULL;
+	own = own_file(1);
+	if (own)
+		*own = 1;
+	return seteuid(0) ? NULL : own;
+}
+
+#define USERS 4
+#define TRIES 6
+
+/* It has tables of so many users and no more, but of another one when it has left one's. */
+static long be_many(void)
+{
+	char *own[TRIES];
+
+	for (int i = 0; i < TRIES; i++) {
+		own[i] = touch_as(2000 + i);
+		if (!own[i])
+			return -1;
+	}
+	if (file_tables(getpid()) != USERS)
+		return -2;
+	munmap(own[0], TABLE);
+	if (file_tables(getpid()) != USERS - 1 || !touch_as(2000 + TRIES))
+		return -3;
+	return file_tables(getpid());
+}
+
+/*
+ * h: a sparse heap; u: be another user; n: have a user namespace; t: read all of the area;
+ * f, F: map a file of one table or many and touch all; c: be many; o: score
+ */
+static long serve_score(char command, void *area)
+{
+	unsigned long tables = command == 'F' ? BIG : 1;
+	char *own;
+
+	switch (command) {
+	case 'h':
+		own = map_tables(BIG);
+		for (unsigned long i = 0; i < BIG; i++)
+			own[i * TABLE] = 1;
+		return 0;
+	case 'u':
+		return setresuid(1001, 1001, 1001);
+	case 'n':
+		return unshare(CLONE_NEWUSER) ? -errno : 0;
+	case 't':
+		for (unsigned long i = 0; i < BIG * SLOTS; i++)
+			(void)*(volatile char *)((char *)area + i * PAGE);
+		return file_tables(getpid());
+	case 'f':
+	case 'F':
+		own = own_file(tables);
+		for (unsigned long i = 0; own && i < tables * SLOTS; i++)
+			own[i * PAGE] = 1;
+		return own ? file_tables(getpid()) : -1;
+	case 'c':
+		return be_many();
+	case 'o':
+		return own_score();
+	}
+	return -1;
+}
+
+/* A hog that has not touched the area yet, and what it scores. */
+FIXTURE(score) {
+	struct helper hog;
+	long tables, none;
+	char *area;
+	int fd;
+};
+
+FIXTURE_SETUP(score)
+{
+	NEED_SHM_FEATURE();
+	self->tables = shm_number("tables");
+	self->fd = memfd_create("quire", 0);
+	ASSERT_EQ(0, ftruncate(self->fd, BIG * TABLE));
+	self->area = map_file(self->fd, BIG, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, self->area);
+	ASSERT_EQ(0, start_helper(&self->hog, serve_score, self->area));
+	self->none = ask(&self->hog, 'o');
+	ASSERT_LT(0, self->none);
+}
+
+FIXTURE_TEARDOWN(score)
+{
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, end_helper(&self->hog));
+	munmap(self->area, BIG * TABLE);
+	close(self->fd);
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(self->tables, shm_number("tables"));
+}
+
+/* What others map is not added to it, however far its own tables reach. */
+TEST_SLOW(score, of_another_user)
+{
+	struct helper other;
+	long before;
+
+	ASSERT_EQ(0, start_helper(&other, serve_score, self->area));
+	ASSERT_EQ(0, ask(&other, 'u'));
+	EXPECT_EQ(0, ask(&other, 'h'));
+	EXPECT_EQ(1, ask(&other, 'f'));
+	before = ask(&other, 'o');
+	EXPECT_EQ(BIG, ask(&self->hog, 't'));
+	EXPECT_LT(self->none + 10, ask(&self->hog, 'o'));
+	EXPECT_EQ(before, ask(&other, 'o'));
+	EXPECT_EQ(0, end_helper(&other));
+}
+
+/* What it has joined as another user still counts, and what it joins now. */
+TEST_SLOW(score, after_setuid)
+{
+	long alone;
+
+	EXPECT_EQ(BIG, ask(&self->hog, 't'));
+	alone = ask(&self->hog, 'o');
+	ASSERT_LT(self->none + 10, alone);
+	ASSERT_EQ(0, ask(&self->hog, 'u'));
+	EXPECT_LE(alone, ask(&self->hog, 'o'));
+	EXPECT_EQ(2 * BIG, ask(&self->hog, 'F'));
+	EXPECT_LE(2 * alone - self->none - 2, ask(&self->hog, 'o'));
+}
+
+TEST_SLOW(score, in_a_user_namespace)
+{
+	long alone, ret;
+
+	EXPECT_EQ(BIG, ask(&self->hog, 't'));
+	alone = ask(&self->hog, 'o');
+	ASSERT_LT(self->none + 10, alone);
+	ret = ask(&self->hog, 'n');
+	if (ret)
+		SKIP(return, "no user namespaces");
+	EXPECT_LE(alone, ask(&self->hog, 'o'));
+	EXPECT_EQ(2 * BIG, ask(&self->hog, 'F'));
+	EXPECT_LE(2 * alone - self->none - 2, ask(&self->hog, 'o'));
+}
+
+#define HELPERS 4
+
+/* Others who map the same take nothing from it, and score as much. */
+TEST_SLOW(score, with_helpers)
+{
+	struct helper helper[HELPERS];
+	long alone;
+	int i;
+
+	EXPECT_EQ(BIG, ask(&self->hog, 't'));
+	alone = ask(&self->hog, 'o');
+	ASSERT_LT(self->none + 10, alone);
+	for (i = 0; i < HELPERS; i++) {
+		ASSERT_EQ(0, start_helper(&helper[i], serve_score, self->area));
+		EXPECT_EQ(BIG, ask(&helper[i], 't'));
+		EXPECT_LE(alone - 2, ask(&helper[i], 'o'));
+	}
+	EXPECT_LE(alone, ask(&self->hog, 'o'));
+	EXPECT_GE(alone + 2, ask(&self->hog, 'o'));
+	for (i = 0; i < HELPERS; i++)
+		EXPECT_EQ(0, end_helper(&helper[i]));
+}
+
+/* Beyond a few users at a time a process has tables of its own. */
+TEST_SLOW(score, of_many_users)
+{
+	long refused = shm_number("stats/refused_users");
+
+	EXPECT_EQ(USERS, ask(&self->hog, 'c'));
+	EXPECT_EQ(refused + TRIES - USERS, shm_number("stats/refused_users"));
 }
 
 TEST_HARNESS_MAIN

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The users whose processes share tables of shared memory with each other, and what the
+ * OOM killer is told of these processes.
+ *
+ * A user has a pseudo process, which is charged (RSS) for the entries of all its tables.
+ * A process that uses such tables has a record, which says how many of its PMDs lead to
+ * tables of which user. For each of these users the process counts with as many of the
+ * user's pages as the PMDs can reach. That is what the process maps or more, 2 MiB for each
+ * PMD at most, and nothing of what others map with whom it does not share.
+ *
+ * The user that counts is the one as which the process joined. A process that has changed
+ * its user or its user namespace keeps the tables that it has, at the expense of the old
+ * user, and joins others as the new one. MAX_USERS is the limit, so that the OOM killer has
+ * little to add up: beyond it a process has tables of its own, for which it is charged.
+ * A user is given up with the last PMD that leads to one of its tables.
+ *
+ * Locks: a record's lock covers its counts and its users, and whether it can be found.
+ * Only a bucket's lock nests in it. The PTL of a user's table covers what is charged to
+ * the user for that table. Who reads for the OOM killer takes none.
+ *
+ * Lifetime: each table and each record of a process hold a reference to the user, and the
+ * user holds its namespace, so no other one gets the same address meanwhile. A record goes
+ * with the last PMD that it counts, and a process has none when its mm goes. Both are freed
+ * after a grace period, a user by a work item, since that may sleep. Who finds one that is
+ * about to go looks again.
+ */
+#include <linux/cred.h>
+#include <linux/jiffies.h>
+#include <linux/mm.h>
+#include <linux/rhashtable.h>
+#include <linux/sched/mm.h>
+#include <linux/user_namespace.h>
+#include <linux/workqueue.h>
+
+#include "shm.h"
+
+/* For each, a process may have tables at the same time. */
+#define MAX_USERS 4
+
+/* How many PMDs of a process lead to tables of a user, or will when a fault has ended. */
+struct shm_account {
+	struct shm_user *user;		/* NULL if there are none */
+	unsigned long pmds;
+};
+
+struct shm_process {
+	struct rhash_head node;
+	struct mm_struct *mm;
+	spinlock_t lock;
+	unsigned long pmds;		/* of all users; 0: no longer to be found */
+	struct shm_account accounts[MAX_USERS];
+	struct rcu_head rcu;
+};
+
+static const struct rhashtable_params user_params = {
+	.key_len = sizeof(struct shm_user_key),
+	.key_offset = offsetof(struct shm_user, key),
+	.head_offset = offsetof(struct shm_user, node),
+	.automatic_shrinking = true,
+};
+
+static const struct rhashtable_params process_params = {
+	.key_len = sizeof(struct mm_struct *),
+	.key_offset = offsetof(struct shm_process, mm),
+	.head_offset = offsetof(struct shm_process, node),
+	.automatic_shrinking = true,
+};
+
+static struct rhashtable users, processes;
+
+static void destroy_user(struct shm_user *user)
+{
+	mmdrop(user->mm);
+	put_user_ns(user->key.ns);
+	kfree(user);
+}
+
+static void free_user(struct work_struct *work)
+{
+	destroy_user(container_of(to_rcu_work(work), struct shm_user, free));
+}
+
+static struct shm_user *alloc_user(const struct shm_user_key *key)
+{
+	struct shm_user *user = kzalloc(sizeof(*user), GFP_KERNEL_ACCOUNT);
+
+	if (!user)
+		return NULL;
+	user->mm = mm_alloc();
+	if (!user->mm) {
+		kfree(user);
+		return NULL;
+	}
+	quire_mm_disown(user->mm);
+	user->key = *key;
+	get_user_ns(key->ns);
+	user->stamp = jiffies - 1;
+	refcount_set(&user->refs, 1);
+	INIT_RCU_WORK(&user->free, free_user);
+	return user;
+}
+
+static struct shm_user *find_and_get(const struct shm_user_key *key)
+{
+	struct shm_user *user;
+
+	guard(rcu)();
+	user = rhashtable_lookup(&users, key, user_params);
+	return user && refcount_inc_not_zero(&user->refs) ? user : NULL;
+}
+
+/* The caller holds the key's namespace. NULL if there is no memory. */
+static struct shm_user *find_or_make(const struct shm_user_key *key)
+{
+	struct shm_user *user, *other;
+
+	for (;;) {
+		user = find_and_get(key);
+		if (user)
+			return user;
+		user = alloc_user(key);
+		if (!user)
+			return NULL;
+		other = rhashtable_lookup_get_insert_fast(&users, &user->node, user_params);
+		if (!other)
+			return user;
+		destroy_user(user);
+		if (IS_ERR(other))
+			return NULL;
+		/* Somebody else was first, or a user without references is about to go. */
+		cond_resched();
+	}
+}
+
+/**
+ * quire_shm_put_user - a table of a user is freed, or a process has no more of them
+ * @user: the user
+ *
+ * Context: any but hard interrupts.
+ */
+void quire_shm_put_user(struct shm_user *user)
+{
+	if (!refcount_dec_and_test(&user->refs))
+		return;
+	rhashtable_remove_fast(&users, &user->node, user_params);
+	queue_rcu_work(system_unbound_wq, &user->free);
+}
+
+/* The RCU read lock is held. */
+static struct shm_process *find_process(struct mm_struct *mm)
+{
+	return rhashtable_lookup(&processes, &mm, process_params);
+}
+
+/* That of a user, or else an unused one; NULL if there is none. The lock is held. */
+static struct shm_account *find_account(struct shm_process *process,
+					const struct shm_user_key *key)
+{
+	struct shm_account *account, *unused = NULL;
+
+	for (account = process->accounts; account < process->accounts + MAX_USERS; account++) {
+		if (!account->user)
+			unused = account;
+		else if (!memcmp(&account->user->key, key, sizeof(*key)))
+			return account;
+	}
+	return unused;
+}
+
+/* Count for a user of whom the process has tables already; else NULL. */
+static struct shm_user *count_again(struct mm_struct *mm, const struct shm_user_key *key)
+{
+	struct shm_process *process;
+	struct shm_account *account;
+
+	guard(rcu)();
+	process = find_process(mm);
+	if (!process)
+		return NULL;
+	guard(spinlock)(&process->lock);
+	account = find_account(process, key);
+	if (!account || !account->user)
+		return NULL;
+	WRITE_ONCE(account->pmds, account->pmds + 1);
+	process->pmds++;
+	return account->user;
+}
+
+/*
+ * Count in another's record of the same process. 0: the record has the caller's reference
+ * to the user now; -EEXIST: it has one already; -EAGAIN: it is about to go.
+ */
+static int count_first(struct shm_process *process, struct shm_user *user)
+{
+	struct shm_account *account;
+	int ret;
+
+	guard(spinlock)(&process->lock);
+	if (!process->pmds)
+		return -EAGAIN;
+	account = find_account(process, &user->key);
+	if (!account)
+		return -EUSERS;
+	ret = account->user ? -EEXIST : 0;
+	WRITE_ONCE(account->user, user);
+	WRITE_ONCE(account->pmds, account->pmds + 1);
+	process->pmds++;
+	return ret;
+}
+
+/* As count_first(), with a new record unless there is one. -ENOMEM, too. */
+static int make_record(struct mm_struct *mm, struct shm_user *user)
+{
+	struct shm_process *other, *process = kzalloc(sizeof(*process), GFP_KERNEL_ACCOUNT);
+	int ret;
+
+	if (!process)
+		return -ENOMEM;
+	process->mm = mm;
+	spin_lock_init(&process->lock);
+	process->pmds = 1;
+	process->accounts[0] = (struct shm_account){ .user = user, .pmds = 1 };
+	do {
+		guard(rcu)();
+		other = rhashtable_lookup_get_insert_fast(&processes, &process->node,
+							  process_params);
+		if (!other)
+			return 0;
+		ret = IS_ERR(other) ? -ENOMEM : count_first(other, user);
+	} while (ret == -EAGAIN);
+	kfree(process);
+	return ret;
+}
+
+/**
+ * quire_shm_count_pmd - a PMD of a process will lead to a table of a user
+ * @mm: the process's
+ * @key: the user; the caller holds its namespace
+ *
+ * Due before the PMD is set, so that it is never missed. Context: may sleep.
+ * Return: the user, which is there as long as the PMD is counted, or -ENOMEM, or -EUSERS if
+ * the process has tables of too many users.
+ */
+struct shm_user *quire_shm_count_pmd(struct mm_struct *mm, const struct shm_user_key *key)
+{
+	struct shm_user *user = count_again(mm, key);
+	int ret;
+
+	if (user)
+		return user;
+	user = find_or_make(key);
+	if (!user)
+		return ERR_PTR(-ENOMEM);
+	ret = make_record(mm, user);
+	if (ret)
+		quire_shm_put_user(user);
+	return ret && ret != -EEXIST ? ERR_PTR(ret) : user;
+}
+
+/**
+ * quire_shm_uncount_pmd - it leads there no more, or never did
+ * @mm: the process's
+ * @user: what quire_shm_count_pmd() returned
+ *
+ * Context: any but interrupts; the PMD was cleared before.
+ */
+void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user)
+{
+	struct shm_process *process;
+	struct shm_account *account;
+	bool last, last_of_all;
+
+	guard(rcu)();
+	process = find_process(mm);
+	if (!process) {
+		quire_warn(&quire_shm_feature, "a table of a process that has none\n");
+		return;
+	}
+	spin_lock(&process->lock);
+	account = find_account(process, &user->key);
+	WRITE_ONCE(account->pmds, account->pmds - 1);
+	last = !account->pmds;
+	if (last)
+		WRITE_ONCE(account->user, NULL);
+	last_of_all = !--process->pmds;
+	if (last_of_all)
+		rhashtable_remove_fast(&processes, &process->node, process_params);
+	spin_unlock(&process->lock);
+	if (last)
+		quire_shm_put_user(user);
+	if (last_of_all)
+		kfree_rcu(process, rcu);
+}
+
+/**
+ * quire_shm_pmds - how many PMDs of a process are counted
+ * @mm: the process's
+ *
+ * Context: any.
+ */
+unsigned long quire_shm_pmds(struct mm_struct *mm)
+{
+	struct shm_process *process;
+
+	guard(rcu)();
+	process = find_process(mm);
+	return process ? READ_ONCE(process->pmds) : 0;
+}
+
+/**
+ * quire_shm_mapped - what all tables together map
+ * @type: an RSS counter
+ *
+ * Context: may sleep. Return: pages; what comes and goes meanwhile counts or not.
+ */
+long quire_shm_mapped(int type)
+{
+	struct rhashtable_iter iter;
+	struct shm_user *user;
+	long pages = 0;
+
+	rhashtable_walk_enter(&users, &iter);
+	rhashtable_walk_start(&iter);
+	while ((user = rhashtable_walk_next(&iter))) {
+		if (!IS_ERR(user))
+			pages += percpu_counter_sum(&user->mm->rss_stat[type]);
+		else if (PTR_ERR(user) == -EAGAIN)
+			pages = 0;
+	}
+	rhashtable_walk_stop(&iter);
+	rhashtable_walk_exit(&iter);
+	return pages;
+}
+
+/* The CPUs' parts are added up once in a tick at most: all processes are asked in a row. */
+static unsigned long pages_of(struct shm_user *user)
+{
+	if (READ_ONCE(user->stamp) != jiffies) {
+		WRITE_ONCE(user->pages, get_mm_counter_sum(user->mm, MM_SHMEMPAGES));
+		WRITE_ONCE(user->stamp, jiffies);
+	}
+	return READ_ONCE(user->pages);
+}
+
+/**
+ * __quire_shm_reached - what a process reaches by tables of shared memory
+ * @mm: the process's
+ * @tables: set to how many there are
+ *
+ * Context: any. Return: pages, as the head of this file says.
+ */
+unsigned long __quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
+{
+	struct shm_account *account;
+	struct shm_process *process;
+	unsigned long pages = 0, pmds;
+	struct shm_user *user;
+
+	*tables = 0;
+	guard(rcu)();
+	process = find_process(mm);
+	if (!process)
+		return 0;
+	for (account = process->accounts; account < process->accounts + MAX_USERS; account++) {
+		user = READ_ONCE(account->user);
+		if (!user)
+			continue;
+		pmds = READ_ONCE(account->pmds);
+		*tables += pmds;
+		pages += min(pages_of(user), pmds * PTRS_PER_PTE);
+	}
+	return pages;
+}
+
+/**
+ * quire_shm_user_of - whose process is it
+ * @key: set to its user
+ * @mm: the process's
+ *
+ * That is for the process's owner to say, whoever runs a fault: a debugger, a kernel thread
+ * or a worker may have other credentials, and so may one of the process's threads for a
+ * while. Context: any. Return: true if the key is set and the caller must put_user_ns()
+ * what is in it; false if nobody owns the mm, for its process is about to end.
+ */
+bool quire_shm_user_of(struct shm_user_key *key, struct mm_struct *mm)
+{
+	struct task_struct *task;
+	const struct cred *cred;
+
+	guard(rcu)();
+	task = quire_mm_task(mm);
+	if (!task)
+		return false;
+	cred = __task_cred(task);
+	key->ns = get_user_ns(cred->user_ns);
+	key->uid = __kuid_val(cred->euid);
+	return true;
+}
+
+/**
+ * quire_shm_users_init - at boot
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int __init quire_shm_users_init(void)
+{
+	return rhashtable_init(&users, &user_params) ?:
+	       rhashtable_init(&processes, &process_params);
+}
