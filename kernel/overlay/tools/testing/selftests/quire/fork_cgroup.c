@@ -262,6 +262,17 @@ static long charged_anon(void)
 	return number_of("/a", "memory.stat", "anon");
 }
 
+/* What has ended is freed a moment later. */
+static bool settles(long anon, long tables)
+{
+	for (int i = 0; i < 200; i++) {
+		if (charged_anon() == anon && tables_of("/a") == tables)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
 /* A child that shared, copied a part and ended leaves the charge as it was. */
 TEST_SLOW(fork_cgroup, charge_is_as_before)
 {
@@ -270,16 +281,19 @@ TEST_SLOW(fork_cgroup, charge_is_as_before)
 
 	ASSERT_EQ(1, write(self->child.to, "q", 1));
 	ASSERT_TRUE(empty("/b"));
-	/* The first has the parent touch all that it needs for it. */
-	ASSERT_EQ(0, ask(&self->parent, 'n'));
-	anon = charged_anon();
-	tables = tables_of("/a");
-	EXPECT_LE((long)LEN, anon);
-	EXPECT_EQ(0, ask(&self->parent, 'n'));
-	for (i = 0; i < 2000 && (charged_anon() != anon || tables_of("/a") != tables); i++)
-		usleep(10000);
-	EXPECT_EQ(anon, charged_anon());
-	EXPECT_EQ(tables, tables_of("/a"));
+	/*
+	 * A few pages of the parent are the test's group's, until it writes to one before its
+	 * child does and copies it: that may happen in any round, once for each.
+	 */
+	for (i = 0; i < 8; i++) {
+		anon = charged_anon();
+		tables = tables_of("/a");
+		EXPECT_LE((long)LEN, anon);
+		ASSERT_EQ(0, ask(&self->parent, 'n'));
+		if (settles(anon, tables))
+			break;
+	}
+	EXPECT_LT(i, 8);
 	EXPECT_EQ(0, ask(&self->parent, 'r'));
 }
 
