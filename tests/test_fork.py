@@ -46,6 +46,12 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
     selftests(*programs, *failing, append="quire=fork")
 
 
+@pytest.mark.debug
+def test_stale_translations(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """No TLB knows a page of a shared table that was swapped out or moved; what is freed is overwritten."""
+    selftests("fork_stale", append="quire=fork init_on_free=1", numa=2)
+
+
 @pytest.mark.soak
 @pytest.mark.debug
 @pytest.mark.debug_only

@@ -317,21 +317,55 @@ static inline void quire_pt_oom_report(void)
 }
 
 /*
- * May reclaim leave the flush to the end of its batch? That flushes @mm, the one that
- * is charged: not what others see, nor a last user whose table the orphans are charged for.
+ * After an entry of a table with several users was cleared the walk goes on, and flushes the
+ * TLBs of each user that it visits; see mm/quire/pt/flush.c.
  */
-static inline bool quire_pvmw_may_defer(struct page_vma_mapped_walk *pvmw,
-					struct mm_struct *mm)
+void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw);
+bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw);
+void __quire_rmap_broken_off(void);
+void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags);
+bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+			   bool taken);
+
+/* Reclaim may leave the flush to the end of its batch, for the users that are elsewhere, too. */
+static inline bool quire_pvmw_defers(struct page_vma_mapped_walk *pvmw, enum ttu_flags flags)
 {
-	return !quire_pvmw_shared(pvmw) ||
-	       (mm == pvmw->vma->vm_mm && quire_pt_users(pvmw->pmd) == 1);
+	return IS_ENABLED(CONFIG_ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH) &&
+	       (flags & TTU_BATCH_FLUSH) && quire_pvmw_others(pvmw);
 }
 
-/* The entry found was cleared: nobody may use it from here on. */
-static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
+/* The process that is visited, where @mm is the one that is charged. */
+#define quire_pvmw_visited(pvmw, mm)	((pvmw)->vma->vm_mm)
+
+static inline void quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 {
 	if (quire_pvmw_others(pvmw))
-		quire_pt_flush_sharers();
+		__quire_pvmw_cleared(pvmw);
+}
+
+static inline bool quire_rmap_unflushed(void)
+{
+	return quire_pt_used() && current->quire_unflushed;
+}
+
+/* True if there is nothing else to do for the area. */
+static inline bool quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw)
+{
+	return quire_rmap_unflushed() && __quire_rmap_visit(folio, pvmw);
+}
+
+/* An area was visited; returns whether the walk goes on. */
+static inline bool quire_rmap_visited(bool goes_on)
+{
+	if (!goes_on && quire_rmap_unflushed())
+		__quire_rmap_broken_off();
+	return goes_on;
+}
+
+static inline void quire_rmap_walked(struct folio *folio, enum ttu_flags flags)
+{
+	if (quire_rmap_unflushed())
+		__quire_rmap_walked(folio, flags);
 }
 
 /* Do other processes use the table? Its lock is held. */
@@ -491,18 +525,15 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 	return false;
 }
 
-static inline bool quire_pvmw_may_defer(struct page_vma_mapped_walk *pvmw,
-					struct mm_struct *mm)
-{
-	return true;
-}
-
 #define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
 #define quire_pvmw_charge(pvmw, mm)	do { } while (0)
-
-static inline void quire_pvmw_flush(struct page_vma_mapped_walk *pvmw)
-{
-}
+#define quire_pvmw_defers(pvmw, flags)	false
+#define quire_pvmw_visited(pvmw, mm)	(mm)
+#define quire_pvmw_cleared(pvmw)	do { } while (0)
+#define quire_rmap_unflushed()	false
+#define quire_rmap_visit(folio, pvmw)	false
+#define quire_rmap_visited(goes_on)	(goes_on)
+#define quire_rmap_walked(folio, flags)	do { } while (0)
 
 static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
 {

@@ -19,9 +19,13 @@ struct shm_table;
 /* Several areas may reach into it, and may map files; see mm/quire/pt/mixed.c. */
 #define QUIRE_PT_MIXED		BIT(5)
 
+/* The reverse map has cleared entries that TLBs of users may still know; see pt/flush.c. */
+#define QUIRE_PT_STALE		BIT(6)
+
 struct quire_pt_state {
-	u32 users;	/* PMDs that point to the table, and leavers not yet flushed */
-	u32 flags;
+	u32 users;		/* PMDs that point to the table, and leavers not yet flushed */
+	u32 leaving : 24;	/* the latter */
+	u32 flags : 8;
 };
 static_assert(sizeof(struct quire_pt_state) == sizeof_field(struct ptdesc, pt_index));
 

@@ -31,7 +31,9 @@ enum fork_count {
 	FORK_REFUSED_LIMIT,	/* the memory cgroup has no room for what copies would charge */
 	FORK_REFUSED_NOTIFIER,
 	FORK_REFUSED_OFF,
-	FORK_RMAP_FLUSHES,
+	FORK_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
+	FORK_RMAP_FLUSHES,	/* of all CPUs for them, where the users are not known */
+	FORK_ZAP_FLUSHES,	/* of all CPUs, as truncation emptied a table of several users */
 	FORK_BACKGROUND_DONE,	/* children whose tables were all unshared */
 	FORK_BACKGROUND_EXITED,	/* given up: gone, or not wanted any more */
 	FORK_BACKGROUND_NO_MEMORY,

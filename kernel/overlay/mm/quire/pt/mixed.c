@@ -222,10 +222,8 @@ static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma
 	for (i = 0; i < NR_MM_COUNTERS; i++)
 		if (rss[i])
 			add_mm_counter(quire_pt_charged(pmd), i, rss[i]);
-	if (taken)
-		quire_pt_flush_sharers();
+	quire_pt_flush_zapped(vma, pmd, addr - 1, taken);
 	pte_unmap_unlock(start, ptl);
-	/* Flushed already: what the gather holds may go. */
 	if (full)
 		tlb_flush_mmu(tlb);
 	return addr;

@@ -17,8 +17,8 @@
  *  - Processes change a shared table never: they get a private one first (by copying it, or
  *    by adopting it when they are its last user), or leave it. __pte_offset_map() refuses a
  *    marked PMD, so a walker that was forgotten sees no table, and the debug kernel warns,
- *    see quire_pt_forgotten(). The reverse map changes entries in place: it flushes all
- *    TLBs and charges the table's owner.
+ *    see quire_pt_forgotten(). The reverse map changes entries in place: it flushes the
+ *    TLBs of all users (flush.c) and charges the table's owner.
  *  - A table that is shared lies within one VMA in each process, or is mixed, see
  *    mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
  *    unshares it first.
@@ -274,6 +274,7 @@ static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigne
 	if (test_bit(MMF_HAS_PINNED, &mm->flags) && maps_pinned_page(pt, vma, addr))
 		return -EBUSY;
 	state->users = 2;
+	state->leaving = 0;
 	state->flags = mixed ? QUIRE_PT_MIXED : 0;
 	*quire_pt_owner(pt) = mm;
 	set_pmd(pmd, quire_pmd_mark(*pmd));
@@ -351,6 +352,9 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 			quire_warn(&quire_fork_feature, "last user of a table of another's\n");
 		recharge(pt, vma, addr, vma->vm_mm);
 	}
+	/* Under the locks: what was cleared is not filled again before. */
+	if (state->flags & QUIRE_PT_STALE)
+		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
 	*quire_pt_owner(pt) = NULL;
 	state->users = 0;
 	set_pmd(pmd, quire_pmd_unmark(*pmd));
@@ -424,6 +428,7 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 	bool last;
 
 	spin_lock(ptl);
+	state->leaving--;
 	last = !--state->users;
 	if (last) {
 		int rss[NR_MM_COUNTERS] = {}, i;
@@ -505,6 +510,12 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 	return 0;
 }
 
+/* May TLBs know pages that a copy of the table does not map? */
+static bool knows_more(struct ptdesc *pt)
+{
+	return quire_pt_state(pt)->flags & (QUIRE_PT_MIXED | QUIRE_PT_STALE);
+}
+
 /* copy_table(), and use of the copy; *new is used up then. The same locks are held. */
 static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 			  struct ptdesc *pt, pgtable_t *new, swp_entry_t *entry)
@@ -518,14 +529,15 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 	pmd_populate(mm, pmd, *new);
 	*new = NULL;
 	/*
-	 * The TLB's entries may stay if the copy maps the same pages, none for writing; that
-	 * of a mixed table has not all of them, and nobody will flush for those it has not.
+	 * The TLB's entries may stay if the copy maps the same pages, none for writing. That of
+	 * a mixed table has not all of them, nor has one of a table of which the reverse map has
+	 * cleared entries, and nobody will flush for those it has not.
 	 * What caches the PMD goes with any page of it, as for pte_free_tlb() (Intel SDM
 	 * volume 3A, 4.10.4.1). The locks are held for it: the end of a migration makes
 	 * an entry present, which no walk by the old PMD may put into a TLB, for the copy
 	 * has it not, and who changes the copy then does not flush.
 	 */
-	flush_tlb_mm_range(mm, addr, addr + (is_mixed(pt) ? PMD_SIZE : PAGE_SIZE), PAGE_SHIFT,
+	flush_tlb_mm_range(mm, addr, addr + (knows_more(pt) ? PMD_SIZE : PAGE_SIZE), PAGE_SHIFT,
 			   true);
 	/* Others use it, or are leaving it: it is not 0. */
 	quire_pt_state(pt)->users--;
@@ -699,6 +711,7 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		pmd_clear(pmd);
 		mm_dec_nr_ptes(mm);
 		left->pt = is_mixed(pt) ? NULL : pt;
+		quire_pt_state(pt)->leaving += !is_mixed(pt);
 		left->addr = addr;
 		stays = true;
 		fork_count(FORK_PMDS_UNMARKED);

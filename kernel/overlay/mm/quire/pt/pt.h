@@ -33,6 +33,9 @@ static inline bool quire_pt_is_mixed(pmd_t *pmd)
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
 }
 
+/* range.c */
+pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr);
+
 /* charge.c */
 #ifdef CONFIG_MEMCG
 int quire_pt_charge(struct obj_cgroup **objcg);

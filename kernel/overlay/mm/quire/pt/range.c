@@ -19,11 +19,15 @@
 #include "../shm/shm.h"
 #include "pt.h"
 
-/*
- * mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs. mmap_lock is held,
- * and does not keep a huge PUD from being zapped.
+/**
+ * quire_find_pmd - mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs
+ * @mm: the address space
+ * @addr: an address in it
+ *
+ * Context: mmap_lock or a lock of the reverse map is held, which keeps the tables above the
+ * last level; neither keeps a huge PUD from being zapped. Return: the PMD, or NULL.
  */
-static pmd_t *find_pmd(struct mm_struct *mm, unsigned long addr)
+pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr)
 {
 	pgd_t *pgd = pgd_offset(mm, addr);
 	p4d_t *p4d;
@@ -55,7 +59,7 @@ int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 		return 0;
 	/* Any that reaches into it will do. */
 	vma = find_vma_intersection(mm, start, start + PMD_SIZE);
-	pmd = vma ? find_pmd(mm, addr) : NULL;
+	pmd = vma ? quire_find_pmd(mm, addr) : NULL;
 	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
 }
 
@@ -77,7 +81,7 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	vma_start_write(vma);
 	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		return 0;
-	pmd = find_pmd(vma->vm_mm, addr);
+	pmd = quire_find_pmd(vma->vm_mm, addr);
 	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
 		return 0;
 	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL);
@@ -191,7 +195,7 @@ bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsi
 		return false;
 	folio = page_folio(fw->page);
 	return !is_zero_folio(folio) && !folio_is_zone_device(folio) &&
-	       folio_nid(folio) != node && quire_pt_others(find_pmd(vma->vm_mm, addr));
+	       folio_nid(folio) != node && quire_pt_others(quire_find_pmd(vma->vm_mm, addr));
 }
 
 /**
@@ -216,8 +220,7 @@ bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 /**
  * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
  *
- * Only the reverse map knows who the sharers are, and it stops at the first:
- * all CPUs flush everything. Context: the PTL is held, interrupts are on.
+ * For who does not know the users: all CPUs flush everything. Context: interrupts are on.
  */
 void quire_pt_flush_sharers(void)
 {

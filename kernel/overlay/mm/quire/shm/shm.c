@@ -122,6 +122,7 @@ enum shm_count {
 	SHM_LEFT,		/* ... one less */
 	SHM_DROPPED,		/* the last one left */
 	SHM_ZAPPED,		/* entries dropped for all by truncation */
+	SHM_FLUSHES,		/* of all CPUs for it, as several processes use the table */
 	SHM_REFUSED_POLICY,
 	SHM_REFUSED_FEW_TABLES,
 	SHM_REFUSED_VMA,
@@ -141,6 +142,7 @@ static const char * const shm_count_names[] = {
 	[SHM_LEFT] = "tables_left",
 	[SHM_DROPPED] = "tables_dropped",
 	[SHM_ZAPPED] = "pages_zapped",
+	[SHM_FLUSHES] = "zap_flushes",
 	[SHM_REFUSED_POLICY] = "refused_policy",
 	[SHM_REFUSED_FEW_TABLES] = "refused_few_tables",
 	[SHM_REFUSED_VMA] = "refused_vma",
@@ -690,11 +692,10 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 	if (taken) {
 		add_mm_counter(__quire_shm_charged(pmd), MM_SHMEMPAGES, -taken);
 		shm_count_add(SHM_ZAPPED, taken);
-		/* The users are not known, see quire_pt_flush_sharers(). */
-		flush_tlb_all();
 	}
+	if (quire_pt_flush_zapped(vma, pmd, addr - 1, taken))
+		shm_count(SHM_FLUSHES);
 	pte_unmap_unlock(start, ptl);
-	/* Flushed already: what the gather holds may go. */
 	if (full)
 		tlb_flush_mmu(tlb);
 	return addr;
