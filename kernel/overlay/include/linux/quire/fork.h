@@ -65,6 +65,7 @@ void quire_pt_stray(void);
 bool quire_fork_mixes(void);
 pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				 unsigned long addr, spinlock_t **ptlp);
+pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, spinlock_t **ptlp);
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
 unsigned int quire_pt_users(pmd_t *pmd);
 void quire_pt_note_reference(pmd_t *pmd);
@@ -527,6 +528,7 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 
 #define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
 #define quire_pvmw_charge(pvmw, mm)	do { } while (0)
+#define quire_pte_offset_map_trylock(mm, addr, ptlp)	NULL
 #define quire_pvmw_defers(pvmw, flags)	false
 #define quire_pvmw_visited(pvmw, mm)	(mm)
 #define quire_pvmw_cleared(pvmw)	do { } while (0)
