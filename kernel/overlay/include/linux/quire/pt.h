@@ -45,7 +45,7 @@ static inline struct mm_struct **quire_pt_owner(struct ptdesc *pt)
 	return (struct mm_struct **)&pt->_pt_pad_1;
 }
 
-/* Of a table that maps shared memory: its entry in the registry of mm/quire/shm/shm.c. */
+/* Of a table that maps shared memory: its entry in the registry of mm/quire/shm/table.c. */
 static inline struct shm_table **quire_pt_entry(struct ptdesc *pt)
 {
 	return (struct shm_table **)&pt->pmd_huge_pte;

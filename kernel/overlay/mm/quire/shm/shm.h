@@ -15,6 +15,36 @@
 #ifdef CONFIG_QUIRE_SHM
 extern struct quire_feature quire_shm_feature;
 
+enum shm_count {
+	SHM_PUBLISHED,		/* a table began to be shared */
+	SHM_JOINED,		/* one more process uses it */
+	SHM_LEFT,		/* ... one less */
+	SHM_DROPPED,		/* the last one left */
+	SHM_ZAPPED,		/* entries dropped for all by truncation */
+	SHM_FLUSHES,		/* of all CPUs for it, as several processes use the table */
+	SHM_REFUSED_POLICY,
+	SHM_REFUSED_FEW_TABLES,
+	SHM_REFUSED_VMA,
+	SHM_REFUSED_RANGE,
+	SHM_REFUSED_HUGE,
+	SHM_REFUSED_NOTIFIER,
+	SHM_REFUSED_FOREIGN,
+	SHM_REFUSED_USERS,
+	SHM_REFUSED_WALKED,
+	SHM_REFUSED_NOMEM,
+	SHM_NR_COUNTS,
+};
+
+extern const char * const quire_shm_count_names[];
+DECLARE_PER_CPU(unsigned long [SHM_NR_COUNTS], quire_shm_counts);
+#define shm_count(id)		this_cpu_inc(quire_shm_counts[id])
+#define shm_count_add(id, n)	this_cpu_add(quire_shm_counts[id], n)
+
+/* A VMA of fewer tables is mapped as ever; a handful saves less than it costs. */
+extern unsigned int quire_shm_min_tables;
+/* May processes of different users share? One could time the other's faults. */
+extern unsigned int quire_shm_cross_user;
+
 /* Compared as bytes: no padding. All zeroes stand for all users together. */
 struct shm_user_key {
 	struct user_namespace *ns;
@@ -30,6 +60,40 @@ struct shm_user {
 	struct rcu_work free;
 };
 
+/* What the entries' protection is made of, vm_page_prot aside. */
+#define QUIRE_SHM_KEY_FLAGS \
+	(VM_READ | VM_WRITE | VM_EXEC | VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC)
+
+/* Compared as bytes: no padding. */
+struct shm_key {
+	struct address_space *mapping;
+	pgoff_t pgoff;			/* of the first entry */
+	u64 prot;			/* vm_page_prot */
+	u64 flags;			/* the VM_* bits of QUIRE_SHM_KEY_FLAGS */
+	struct shm_user_key user;	/* all zeroes where users may share with each other */
+};
+
+struct shm_table {
+	struct rhash_head node;
+	struct shm_key key;
+	struct shm_user *user;
+	struct ptdesc *pt;
+	struct rcu_head rcu;
+};
+
+/* table.c */
+atomic_t *quire_shm_walks_of(struct address_space *mapping);
+struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_key *key,
+					struct shm_user *user);
+void quire_shm_free_table(struct shm_table *table);
+int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key);
+int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep);
+int quire_shm_tables_init(void);
+
+/* join.c */
+bool quire_shm_shareable(struct vm_area_struct *vma);
+
+/* user.c */
 void quire_shm_put_user(struct shm_user *user);
 struct shm_user *quire_shm_count_pmd(struct mm_struct *mm, const struct shm_user_key *key);
 void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user);

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The tables of shared memory: their registry, and what is done with one of them. shm.c has
+ * the rules.
+ */
+#include <linux/hash.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pagemap.h>
+#include <linux/rhashtable.h>
+#include <linux/rmap.h>
+#include <linux/shmem_fs.h>
+#include <linux/swapops.h>
+
+#include <asm/pgalloc.h>
+#include <asm/tlb.h>
+#include <asm/tlbflush.h>
+
+#include "../../internal.h"
+#include "../pt/pt.h"
+#include "shm.h"
+
+#include <trace/events/quire_shm.h>
+
+static const struct rhashtable_params table_params = {
+	.key_len = sizeof(struct shm_key),
+	.key_offset = offsetof(struct shm_table, key),
+	.head_offset = offsetof(struct shm_table, node),
+	.automatic_shrinking = true,
+};
+
+static struct rhashtable tables;
+static struct kmem_cache *table_cache __ro_after_init;
+
+/* Walks over the VMAs of files whose address_space has the same hash. */
+#define WALK_BITS 10
+static atomic_t walks_of_files[1 << WALK_BITS];
+
+/**
+ * quire_shm_tables - how many tables are shared now
+ */
+unsigned long quire_shm_tables(void)
+{
+	return atomic_read(&tables.nelems);
+}
+
+/**
+ * quire_shm_walks_of - the walks over the VMAs of a file that are under way
+ * @mapping: the file's
+ *
+ * Return: their count, in which other files' may be.
+ */
+atomic_t *quire_shm_walks_of(struct address_space *mapping)
+{
+	return &walks_of_files[hash_ptr(mapping, WALK_BITS)];
+}
+
+/**
+ * quire_shm_alloc_table - make an empty table that nobody uses
+ * @mm: of the process that will
+ * @key: what it maps
+ * @user: whose processes may share it; the caller has a reference
+ *
+ * Context: may sleep. Return: the table, or NULL if there is no memory.
+ */
+struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_key *key,
+					struct shm_user *user)
+{
+	struct shm_table *table = kmem_cache_alloc(table_cache, GFP_KERNEL_ACCOUNT);
+	pgtable_t page;
+
+	if (!table)
+		return NULL;
+	page = pte_alloc_one(mm);
+	if (!page) {
+		kmem_cache_free(table_cache, table);
+		return NULL;
+	}
+	table->key = *key;
+	table->pt = page_ptdesc(page);
+	table->user = quire_shm_get_user(user);
+	*quire_pt_owner(table->pt) = user->mm;
+	*quire_pt_entry(table->pt) = table;
+	*quire_pt_state(table->pt) = (struct quire_pt_state){ .users = 1 };
+	return table;
+}
+
+/**
+ * quire_shm_free_table - free a table that nobody can find
+ * @table: the table; has no users and no entries
+ */
+void quire_shm_free_table(struct shm_table *table)
+{
+	pte_free(NULL, ptdesc_page(table->pt));
+	quire_shm_put_user(table->user);
+	kmem_cache_free(table_cache, table);
+}
+
+static void free_table_rcu(struct rcu_head *head)
+{
+	quire_shm_free_table(container_of(head, struct shm_table, rcu));
+}
+
+/* The PMD's lock and the PTL are held. */
+static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
+{
+	mm_inc_nr_ptes(mm);
+	/* A table that is new is cleared before others walk it, see pmd_install(). */
+	smp_wmb();
+	set_pmd(pmd, __pmd(((pmdval_t)page_to_pfn(ptdesc_page(pt)) << PAGE_SHIFT) |
+			   _PAGE_TABLE | _PAGE_PT_SHARED));
+}
+
+/*
+ * Likewise. None of the mm's TLBs knows the table afterwards. In an exit only the first
+ * costs a flush: a CPU that has the mm loaded lazily then lets go of it.
+ */
+static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
+{
+	pmd_clear(pmd);
+	mm_dec_nr_ptes(mm);
+	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
+}
+
+/*
+ * Use a table that the registry had; an RCU read-side critical section keeps it.
+ * 1: the PMD is set; 0: by somebody else; -EAGAIN: the table is gone, look again;
+ * -EBUSY: not now.
+ */
+static int join(struct vm_fault *vmf, struct shm_table *table)
+{
+	struct quire_pt_state *state = quire_pt_state(table->pt);
+	spinlock_t *ptl = ptlock_ptr(table->pt), *pml;
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	int ret = 0;
+
+	pml = pmd_lock(mm, vmf->pmd);
+	if (!pmd_none(*vmf->pmd)) {
+		spin_unlock(pml);
+		return 0;
+	}
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	if (!state->users) {
+		ret = -EAGAIN;
+	} else {
+		state->users++;
+		attach(mm, vmf->pmd, table->pt);
+		/* Pairs with __quire_shm_walk_begin(). */
+		smp_mb();
+		if (atomic_read(quire_shm_walks_of(table->key.mapping))) {
+			detach(mm, vmf->pmd, vmf->address & PMD_MASK);
+			state->users--;
+			ret = -EBUSY;
+		} else {
+			ret = 1;
+			shm_count(SHM_JOINED);
+			trace_shm_join(mm, vmf->address & PMD_MASK, state->users);
+		}
+	}
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	return ret;
+}
+
+/**
+ * quire_shm_join_table - use the table that others use
+ * @vmf: a fault's, whose PMD was none
+ * @key: of the table
+ *
+ * Context: the VMA's lock or mmap_lock is held. Return: 1 if the PMD is set; 0 if somebody
+ * else has set it; -ENOENT if there is no table; -EBUSY if a walk is under way.
+ */
+int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key)
+{
+	struct shm_table *table;
+	int ret;
+
+	guard(rcu)();
+	do {
+		table = rhashtable_lookup(&tables, key, table_params);
+		ret = table ? join(vmf, table) : -ENOENT;
+	} while (ret == -EAGAIN);
+	return ret;
+}
+
+/**
+ * quire_shm_publish_table - offer a new, empty table and use it
+ * @vmf: a fault's, whose PMD was none
+ * @tablep: the table; set to NULL if that was done
+ *
+ * Context: the VMA's lock or mmap_lock is held. Return: 1 if the PMD is set; 0 if somebody
+ * else has set it; -EEXIST if there is a table already; -ENOMEM.
+ */
+int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep)
+{
+	struct shm_table *table = *tablep, *other;
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	spinlock_t *ptl = ptlock_ptr(table->pt), *pml;
+	int ret = 0;
+
+	pml = pmd_lock(mm, vmf->pmd);
+	if (!pmd_none(*vmf->pmd)) {
+		spin_unlock(pml);
+		return 0;
+	}
+	/* Who finds it now waits until the PMD is set. */
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
+	if (IS_ERR(other)) {
+		ret = -ENOMEM;
+	} else if (other) {
+		ret = -EEXIST;
+	} else {
+		attach(mm, vmf->pmd, table->pt);
+		*tablep = NULL;
+		ret = 1;
+		shm_count(SHM_PUBLISHED);
+		trace_shm_join(mm, vmf->address & PMD_MASK, 1);
+	}
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	return ret;
+}
+
+
+/*
+ * Take one entry out of a table. Returns how many pages it was charged as; a page
+ * to let go of is in *page then.
+ */
+static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
+		     struct page **page)
+{
+	pte_t pte = ptep_get(ptep);
+	struct folio *folio;
+
+	*page = NULL;
+	if (pte_none(pte))
+		return 0;
+	pte = ptep_get_and_clear(vma->vm_mm, addr, ptep);
+	if (!pte_present(pte))
+		return is_migration_entry(pte_to_swp_entry(pte));
+	*page = vm_normal_page(vma, addr, pte);
+	if (!*page)
+		return 0;
+	folio = page_folio(*page);
+	if (pte_dirty(pte))
+		folio_mark_dirty(folio);
+	if (pte_young(pte) && vma_has_recency(vma))
+		folio_mark_accessed(folio);
+	folio_remove_rmap_pte(folio, *page, vma);
+	return 1;
+}
+
+/* No PMD leads to the table and no TLB knows it; the PTL is held. */
+static void drop_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+{
+	struct shm_table *table = *quire_pt_entry(pt);
+	pte_t *pte = (pte_t *)ptdesc_address(pt);
+	struct page *page;
+	int i, taken = 0;
+
+	rhashtable_remove_fast(&tables, &table->node, table_params);
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
+		taken += take_slot(vma, addr, pte, &page);
+		if (page)
+			put_page(page);
+	}
+	if (taken)
+		add_mm_counter(table->user->mm, MM_SHMEMPAGES, -taken);
+	shm_count(SHM_DROPPED);
+}
+
+/**
+ * quire_shm_leave - stop using a shared table
+ * @vma: covers the table
+ * @pmd: of the table
+ * @addr: the first address that the table maps
+ *
+ * Cannot fail and does not sleep. Context: mmap_lock, the VMA's lock or the lock of
+ * its reverse map is held. Returns false if the PMD led to no table of ours.
+ */
+bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	struct shm_table *table;
+	struct shm_user *user;
+	spinlock_t *pml, *ptl;
+	struct ptdesc *pt;
+	bool last;
+
+	pml = pmd_lock(mm, pmd);
+	if (!pmd_pt_file(*pmd)) {
+		spin_unlock(pml);
+		return false;
+	}
+	pt = quire_pmd_ptdesc(*pmd);
+	table = *quire_pt_entry(pt);
+	user = table->user;
+	ptl = ptlock_ptr(pt);
+	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	detach(mm, pmd, addr);
+	last = !--quire_pt_state(pt)->users;
+	trace_shm_leave(mm, addr, quire_pt_state(pt)->users);
+	if (last)
+		drop_table(pt, vma, addr);
+	spin_unlock(ptl);
+	spin_unlock(pml);
+	quire_shm_uncount_pmd(mm, user);
+	shm_count(SHM_LEFT);
+	/* Joiners and lockless walkers may be looking at it. */
+	if (last)
+		call_rcu(&table->rcu, free_table_rcu);
+	return true;
+}
+
+/*
+ * Drop entries for all users. Returns where it stopped, for the gather is full;
+ * *addr if the PMD leads to no table of ours any more.
+ */
+static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma,
+				  pmd_t *pmd, unsigned long addr, unsigned long end)
+{
+	pte_t *pte, *start;
+	struct page *page;
+	bool full = false;
+	spinlock_t *ptl;
+	int taken = 0;
+
+	start = pte = pte_offset_map_lock_shared(vma->vm_mm, pmd, addr, &ptl);
+	if (!pte)
+		return addr;
+	if (!pmd_pt_file(*pmd)) {
+		pte_unmap_unlock(start, ptl);
+		return addr;
+	}
+	for (; addr != end && !full; pte++, addr += PAGE_SIZE) {
+		taken += take_slot(vma, addr, pte, &page);
+		if (!page)
+			continue;
+		/* The gather wants to know of a range before it takes a page. */
+		tlb_flush_pte_range(tlb, addr, PAGE_SIZE);
+		full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
+	}
+	if (taken) {
+		add_mm_counter(__quire_shm_charged(pmd), MM_SHMEMPAGES, -taken);
+		shm_count_add(SHM_ZAPPED, taken);
+	}
+	if (quire_pt_flush_zapped(vma, pmd, addr - 1, taken))
+		shm_count(SHM_FLUSHES);
+	pte_unmap_unlock(start, ptl);
+	if (full)
+		tlb_flush_mmu(tlb);
+	return addr;
+}
+
+/**
+ * __quire_shm_zap - zap a range that a shared table maps
+ * @tlb: gathers the pages
+ * @vma: the range is in it
+ * @pmd: led to a shared table when the caller looked
+ * @addr: start of the range; set to @end if that was dealt with
+ * @end: end of the range, within the table
+ * @everybody: the file goes away there, not the process's mapping
+ *
+ * Context: as for zap_page_range_single(); for @everybody the lock of the
+ * file's i_mmap is held. Returns false if the caller must do it as ever.
+ */
+bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
+		     unsigned long *addr, unsigned long end, bool everybody)
+{
+	unsigned long next;
+
+	if (!everybody) {
+		if (!quire_shm_leave(vma, pmd, *addr & PMD_MASK))
+			return false;
+		*addr = end;
+		return true;
+	}
+	tlb_change_page_size(tlb, PAGE_SIZE);
+	while (*addr != end) {
+		next = zap_in_place(tlb, vma, pmd, *addr, end);
+		if (next == *addr)
+			return false;
+		*addr = next;
+	}
+	return true;
+}
+
+/**
+ * __quire_shm_walk_begin - a walk over the VMAs of a file begins
+ * @i_mmap: the file's tree of VMAs, locked
+ *
+ * Returns what __quire_shm_walk_end() wants, NULL if nothing.
+ */
+atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap)
+{
+	struct address_space *mapping = container_of(i_mmap, struct address_space, i_mmap);
+	atomic_t *walks = quire_shm_walks_of(mapping);
+
+	if (!shmem_mapping(mapping))
+		return NULL;
+	atomic_inc(walks);
+	/* Before any PMD is read; pairs with join(). */
+	smp_mb__after_atomic();
+	return walks;
+}
+
+/**
+ * __quire_shm_walk_end - it has ended
+ * @walks: what its begin returned
+ */
+void __quire_shm_walk_end(atomic_t *walks)
+{
+	/* After the last PMD was read. */
+	smp_mb__before_atomic();
+	atomic_dec(walks);
+}
+
+/**
+ * __quire_shm_map - map a shared table without its lock
+ * @pmd: a copy of the PMD; leads to a shared table
+ * @addr: the address
+ *
+ * The caller must make sure that the PMD still leads there, now that it cannot
+ * be freed any more. pte_unmap() undoes this.
+ */
+pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr)
+{
+	rcu_read_lock();
+	return pte_offset_kernel(pmd, addr);
+}
+
+/**
+ * __quire_shm_charged - the mm that a table's entries are charged to
+ * @pmd: leads to a shared table, whose PTL is held
+ */
+struct mm_struct *__quire_shm_charged(pmd_t *pmd)
+{
+	return *quire_pt_owner(quire_pmd_ptdesc(*pmd));
+}
+
+/**
+ * quire_shm_check - is a table what its PMD takes it for
+ * @vma: covers the table
+ * @pmd: leads to a shared table, whose PTL is held
+ * @addr: the first address that it maps
+ *
+ * Returns NULL, or what is wrong.
+ */
+const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	struct ptdesc *pt = quire_pmd_ptdesc(*pmd);
+	struct shm_table *table = *quire_pt_entry(pt);
+
+	if (*quire_pt_owner(pt) != table->user->mm)
+		return "its charge is not its user's";
+	if (table->pt != pt)
+		return "its entry in the registry is another's";
+	if (rhashtable_lookup_fast(&tables, &table->key, table_params) != table)
+		return "it is not in the registry";
+	if (!quire_shm_shareable(vma) || mm_has_notifiers(vma->vm_mm))
+		return "its VMA must not share";
+	if (table->key.mapping != vma->vm_file->f_mapping ||
+	    table->key.pgoff != linear_page_index(vma, addr))
+		return "it maps something else";
+	if (table->key.prot != pgprot_val(vma->vm_page_prot) ||
+	    table->key.flags != (vma->vm_flags & QUIRE_SHM_KEY_FLAGS))
+		return "its protection is not the VMA's";
+	return NULL;
+}
+
+/**
+ * quire_shm_tables_init - at boot
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int __init quire_shm_tables_init(void)
+{
+	table_cache = KMEM_CACHE(shm_table, 0);
+	return table_cache ? rhashtable_init(&tables, &table_params) : -ENOMEM;
+}
