@@ -223,8 +223,9 @@ static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
 
 /*
  * Before a walk's callbacks see a PMD: those that may change entries get a
- * private table, the others at least one that nobody else uses any more. True if the
- * PMD must be skipped, for want of a VMA.
+ * private table, the others at least one that nobody else uses any more, unless it maps
+ * shared memory: there a look changes nothing. True if the PMD must be skipped, for want of
+ * a VMA.
  */
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
 {
@@ -232,11 +233,17 @@ static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long
 		return false;
 	if (walk->no_vma || !walk->vma)
 		return true;
-	if (walk->ops->reads_shared)
-		__quire_pt_still_shared(walk->vma, pmd, addr);
-	else
+	if (!walk->ops->reads_shared)
 		quire_pt_unshare_nofail(walk->vma, pmd, addr, QUIRE_PT_WALK);
+	else if (pmd_pt_shared(*pmd))
+		__quire_pt_still_shared(walk->vma, pmd, addr);
 	return false;
+}
+
+/* For who leaves alone what others use, too: true if they do. The last user's is its own. */
+static inline bool quire_pt_skip(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	return quire_pt_marked(pmd) && __quire_pt_still_shared(vma, pmd, addr);
 }
 
 /* swapoff: a table with entries of that device is made private. 0 or -ENOMEM. */
@@ -415,6 +422,7 @@ static inline bool quire_pt_used(void)
 
 #define quire_pt_forgotten(pmd, seen)	false
 #define quire_fork_mixes()	false
+#define quire_pt_skip(vma, pmd, addr)	false
 #define quire_pt_marked(pmd)	false
 #define quire_pt_shared(pmd)	false
 

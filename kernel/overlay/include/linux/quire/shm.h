@@ -30,6 +30,7 @@ void __quire_shm_join(struct vm_fault *vmf);
 bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 		     unsigned long *addr, unsigned long end, bool everybody);
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end);
 void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
@@ -146,15 +147,15 @@ static inline pte_t *quire_pte_offset_map_gup(pmd_t *pmd, unsigned long addr)
 	return quire_pt_shared(pmd) ? NULL : pte_offset_map(pmd, addr);
 }
 
-/* mprotect and NUMA hints; true if there is no table to change. */
+/* mprotect and NUMA hints; true if there is no table to change, or it is others', too. */
 static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				      unsigned long addr, unsigned long cp_flags)
 {
 	if (likely(!quire_pt_file(pmd)))
 		return false;
-	if (!(cp_flags & MM_CP_PROT_NUMA))
-		quire_shm_leave(vma, pmd, addr & PMD_MASK);
-	return true;
+	if (cp_flags & MM_CP_PROT_NUMA)
+		return quire_shm_still_shared(vma, pmd, addr & PMD_MASK);
+	return quire_shm_leave(vma, pmd, addr & PMD_MASK);
 }
 
 /* The mm to charge for an entry that a fault made; the PTL is held. */
@@ -249,6 +250,12 @@ static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 static inline void quire_shm_leave_now(struct vm_area_struct *vma,
 				       unsigned long start, unsigned long end)
 {
+}
+
+static inline bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd,
+					  unsigned long addr)
+{
+	return true;
 }
 
 static inline void quire_shm_leave_mm(struct mm_struct *mm)

@@ -40,6 +40,11 @@ DEFINE_EVENT(shm_table, shm_leave,
 	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
 	TP_ARGS(mm, addr, users));
 
+/* The last user goes on using it, as a private one. */
+DEFINE_EVENT(shm_table, shm_adopt,
+	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
+	TP_ARGS(mm, addr, users));
+
 /* A fault goes on without, for the reason that has the counter of that name. */
 TRACE_EVENT(shm_fallback,
 

@@ -914,6 +914,8 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 	spinlock_t *pml, *ptl;
 	bool shared;
 
+	if (pmd_pt_file(pmdp_get_lockless(pmd)))
+		return quire_shm_still_shared(vma, pmd, addr & PMD_MASK);
 	if (has_other_users(pmd))
 		return true;
 	pml = pmd_lock(vma->vm_mm, pmd);

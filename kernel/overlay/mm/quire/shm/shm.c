@@ -16,6 +16,8 @@
  *    everybody, is always allowed: it faults in again. So a process that must
  *    not share leaves the table, which needs no memory and cannot fail, and its
  *    next fault joins again or fills a table of its own.
+ *  - A user that is alone adopts the table instead: it is an ordinary one of that process
+ *    from then on, with all its entries, which are charged to the process.
  *  - Page faults and the reverse map change entries, readers read them. All
  *    others leave first; __pte_offset_map() refuses a marked PMD, so that a
  *    walker that was forgotten sees no table.
@@ -25,31 +27,34 @@
  *    UNSHAREABLE. Who moves a boundary into it or sets such a flag leaves it
  *    while the VMA is locked for writing, so that no fault joins it again.
  *
- * Locks: the PMD's lock, then the table's page table lock (PTL), then the
- * registry's bucket. Before all of these, the first fault that is about to put a
- * table of a file into the registry takes the file's i_mmap lock for writing and
- * drops it, under the VMA's or the mmap lock: see wait_for_unannounced(). users,
- * the PMDs that point to the table, and the table's being in the registry change
- * under the PTL. A leaver clears its PMD, flushes its TLB and gives up its count
- * in one critical section. So no TLB knows a table without users, and the last
- * leaver drops the entries there and then: at no time is there an entry that no
+ * Locks: the PMD's lock, then the lock of struct shm_table, then the table's page
+ * table lock (PTL), then the registry's bucket. Before all of these, the first fault
+ * that is about to put a table of a file into the registry takes the file's i_mmap
+ * lock for writing and drops it, under the VMA's or the mmap lock: see
+ * wait_for_unannounced(). users and the PMDs that point to the table change under the
+ * PTL; whether it is in the registry, under the lock of struct shm_table, which RCU
+ * keeps for who has found it there. A leaver clears its PMD, flushes its TLB and gives
+ * up its count in one critical section. So no TLB knows a table without users, and the
+ * last leaver drops the entries there and then: at no time is there an entry that no
  * PMD leads to.
  *
  * Lifetime: a table without users has left the registry and is freed by RCU,
- * which lookups, faults before they have the PTL, and GUP-fast rely on. The key's
+ * which faults before they have the PTL and GUP-fast rely on. A table that was adopted is
+ * freed as any other, which waits for the adopter's threads and nobody else's. So it is
+ * adopted only when a grace period has passed since another user left. The key's
  * address_space outlives the table: a user's VMA holds the file, and a VMA is
  * zapped, which leaves, before it lets go of its file.
  *
  * Truncation, hole punching and the reverse map visit each VMA in the file's
  * i_mmap; the first one that leads to a table has its entries changed for all
  * users. A user that joins behind such a walk while the last one ahead of it
- * leaves would keep the table from being met. Joining is therefore refused while
- * a walk is under way: a joiner sets its PMD and then looks whether a walk began,
- * both under the PTL; a walk announces itself and then looks at PMDs. Either the
- * joiner sees the walk and backs out, before anybody could leave the table, or
- * the walk sees the PMD. A folio that is locked, as truncation's last pass has
- * it, cannot get new entries meanwhile; that pass also waits for a last user
- * that has cleared its PMD and is dropping the entries, under the PMD's lock.
+ * leaves would keep the table from being met. Joining is therefore refused while a
+ * walk is under way. A joiner sets its PMD and then looks whether a walk began, both
+ * under the PTL; a walk announces itself and then looks at PMDs. Either the joiner sees
+ * the walk and backs out, before anybody could leave the table, or the walk sees the
+ * PMD. A folio that is locked, as truncation's last pass has it, cannot get new entries
+ * meanwhile; that pass also waits for a last user that has cleared its PMD and is
+ * dropping the entries, under the PMD's lock.
  *
  * Undo: "2" closes the gate and visits all processes until no table is left.
  */
@@ -70,6 +75,7 @@ const char * const quire_shm_count_names[] = {
 	[SHM_JOINED] = "tables_joined",
 	[SHM_LEFT] = "tables_left",
 	[SHM_DROPPED] = "tables_dropped",
+	[SHM_ADOPTED] = "tables_adopted",
 	[SHM_ZAPPED] = "pages_zapped",
 	[SHM_FLUSHES] = "zap_flushes",
 	[SHM_REFUSED_POLICY] = "refused_policy",

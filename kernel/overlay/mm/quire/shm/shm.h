@@ -20,6 +20,7 @@ enum shm_count {
 	SHM_JOINED,		/* one more process uses it */
 	SHM_LEFT,		/* ... one less */
 	SHM_DROPPED,		/* the last one left */
+	SHM_ADOPTED,		/* ... or kept the table for itself */
 	SHM_ZAPPED,		/* entries dropped for all by truncation */
 	SHM_FLUSHES,		/* of all CPUs for it, as several processes use the table */
 	SHM_REFUSED_POLICY,
@@ -73,11 +74,17 @@ struct shm_key {
 	struct shm_user_key user;	/* all zeroes where users may share with each other */
 };
 
+/*
+ * Key: C constant, L @lock, P the table's page table lock
+ */
 struct shm_table {
 	struct rhash_head node;
-	struct shm_key key;
-	struct shm_user *user;
-	struct ptdesc *pt;
+	struct shm_key key;		/* C */
+	struct shm_user *user;		/* C */
+	struct ptdesc *pt;		/* C until it is gone; NULL afterwards if it was adopted */
+	spinlock_t lock;
+	bool gone;			/* L: no PMD leads to it any more, or one user's own */
+	unsigned long left;		/* P: RCU's state when a user left that had company */
 	struct rcu_head rcu;
 };
 

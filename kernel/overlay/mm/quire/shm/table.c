@@ -31,6 +31,8 @@ static const struct rhashtable_params table_params = {
 };
 
 static struct rhashtable tables;
+/* All that PMDs lead to. */
+static atomic_long_t nr_tables;
 static struct kmem_cache *table_cache __ro_after_init;
 
 /* Walks over the VMAs of files whose address_space has the same hash. */
@@ -42,7 +44,7 @@ static atomic_t walks_of_files[1 << WALK_BITS];
  */
 unsigned long quire_shm_tables(void)
 {
-	return atomic_read(&tables.nelems);
+	return atomic_long_read(&nr_tables);
 }
 
 /**
@@ -80,6 +82,9 @@ struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_k
 	table->key = *key;
 	table->pt = page_ptdesc(page);
 	table->user = quire_shm_get_user(user);
+	spin_lock_init(&table->lock);
+	table->gone = false;
+	table->left = get_completed_synchronize_rcu();
 	*quire_pt_owner(table->pt) = user->mm;
 	*quire_pt_entry(table->pt) = table;
 	*quire_pt_state(table->pt) = (struct quire_pt_state){ .users = 1 };
@@ -88,11 +93,12 @@ struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_k
 
 /**
  * quire_shm_free_table - free a table that nobody can find
- * @table: the table; has no users and no entries
+ * @table: the table; has no users and no entries, or was adopted
  */
 void quire_shm_free_table(struct shm_table *table)
 {
-	pte_free(NULL, ptdesc_page(table->pt));
+	if (table->pt)
+		pte_free(NULL, ptdesc_page(table->pt));
 	quire_shm_put_user(table->user);
 	kmem_cache_free(table_cache, table);
 }
@@ -124,41 +130,77 @@ static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 }
 
 /*
+ * The table that a PMD leads to, with both its locks held. The PMD's lock is held, so that
+ * the table has a user until it is let go of.
+ */
+static struct shm_table *lock_table(pmd_t *pmd)
+{
+	struct ptdesc *pt = quire_pmd_ptdesc(*pmd);
+	struct shm_table *table = *quire_pt_entry(pt);
+
+	spin_lock(&table->lock);
+	spin_lock_nested(ptlock_ptr(pt), SINGLE_DEPTH_NESTING);
+	return table;
+}
+
+/* @pt is the table's, which has none any more if it was adopted. */
+static void unlock_table(struct shm_table *table, struct ptdesc *pt)
+{
+	spin_unlock(ptlock_ptr(pt));
+	spin_unlock(&table->lock);
+}
+
+/*
+ * A user's PMD was cleared, and others remain. Its threads may still be looking at the table
+ * in RCU's read-side critical sections, which the last user waits for before it adopts.
+ */
+static void note_leaver(struct shm_table *table)
+{
+	if (--quire_pt_state(table->pt)->users == 1)
+		table->left = start_poll_synchronize_rcu();
+	else
+		table->left = get_state_synchronize_rcu();
+}
+
+/*
  * Use a table that the registry had; an RCU read-side critical section keeps it.
  * 1: the PMD is set; 0: by somebody else; -EAGAIN: the table is gone, look again;
  * -EBUSY: not now.
  */
 static int join(struct vm_fault *vmf, struct shm_table *table)
 {
-	struct quire_pt_state *state = quire_pt_state(table->pt);
-	spinlock_t *ptl = ptlock_ptr(table->pt), *pml;
+	atomic_t *walks = quire_shm_walks_of(table->key.mapping);
 	struct mm_struct *mm = vmf->vma->vm_mm;
+	struct quire_pt_state *state;
+	spinlock_t *pml;
 	int ret = 0;
 
 	pml = pmd_lock(mm, vmf->pmd);
-	if (!pmd_none(*vmf->pmd)) {
-		spin_unlock(pml);
-		return 0;
-	}
-	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
-	if (!state->users) {
-		ret = -EAGAIN;
+	if (!pmd_none(*vmf->pmd))
+		goto unlock_pmd;
+	spin_lock(&table->lock);
+	ret = table->gone ? -EAGAIN : atomic_read(walks) ? -EBUSY : 0;
+	if (ret)
+		goto unlock;
+	spin_lock_nested(ptlock_ptr(table->pt), SINGLE_DEPTH_NESTING);
+	state = quire_pt_state(table->pt);
+	state->users++;
+	attach(mm, vmf->pmd, table->pt);
+	/* Pairs with __quire_shm_walk_begin(). */
+	smp_mb();
+	if (atomic_read(walks)) {
+		detach(mm, vmf->pmd, vmf->address & PMD_MASK);
+		note_leaver(table);
+		ret = -EBUSY;
 	} else {
-		state->users++;
-		attach(mm, vmf->pmd, table->pt);
-		/* Pairs with __quire_shm_walk_begin(). */
-		smp_mb();
-		if (atomic_read(quire_shm_walks_of(table->key.mapping))) {
-			detach(mm, vmf->pmd, vmf->address & PMD_MASK);
-			state->users--;
-			ret = -EBUSY;
-		} else {
-			ret = 1;
-			shm_count(SHM_JOINED);
-			trace_shm_join(mm, vmf->address & PMD_MASK, state->users);
-		}
+		ret = 1;
+		shm_count(SHM_JOINED);
+		trace_shm_join(mm, vmf->address & PMD_MASK, state->users);
 	}
-	spin_unlock(ptl);
+	spin_unlock(ptlock_ptr(table->pt));
+unlock:
+	spin_unlock(&table->lock);
+unlock_pmd:
 	spin_unlock(pml);
 	return ret;
 }
@@ -194,9 +236,10 @@ int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key)
  */
 int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep)
 {
-	struct shm_table *table = *tablep, *other;
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	spinlock_t *ptl = ptlock_ptr(table->pt), *pml;
+	struct shm_table *table = *tablep, *other;
+	struct ptdesc *pt = table->pt;
+	spinlock_t *pml;
 	int ret = 0;
 
 	pml = pmd_lock(mm, vmf->pmd);
@@ -205,24 +248,25 @@ int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep)
 		return 0;
 	}
 	/* Who finds it now waits until the PMD is set. */
-	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
+	spin_lock(&table->lock);
+	spin_lock_nested(ptlock_ptr(pt), SINGLE_DEPTH_NESTING);
 	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
 	if (IS_ERR(other)) {
 		ret = -ENOMEM;
 	} else if (other) {
 		ret = -EEXIST;
 	} else {
-		attach(mm, vmf->pmd, table->pt);
+		attach(mm, vmf->pmd, pt);
+		atomic_long_inc(&nr_tables);
 		*tablep = NULL;
 		ret = 1;
 		shm_count(SHM_PUBLISHED);
 		trace_shm_join(mm, vmf->address & PMD_MASK, 1);
 	}
-	spin_unlock(ptl);
+	unlock_table(table, pt);
 	spin_unlock(pml);
 	return ret;
 }
-
 
 /*
  * Take one entry out of a table. Returns how many pages it was charged as; a page
@@ -252,15 +296,22 @@ static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep
 	return 1;
 }
 
-/* No PMD leads to the table and no TLB knows it; the PTL is held. */
-static void drop_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+/* Nobody can find it any more. Both locks are held. */
+static void retire(struct shm_table *table)
 {
-	struct shm_table *table = *quire_pt_entry(pt);
-	pte_t *pte = (pte_t *)ptdesc_address(pt);
+	rhashtable_remove_fast(&tables, &table->node, table_params);
+	table->gone = true;
+	atomic_long_dec(&nr_tables);
+}
+
+/* Likewise; no PMD leads to the table and no TLB knows it. */
+static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsigned long addr)
+{
+	pte_t *pte = (pte_t *)ptdesc_address(table->pt);
 	struct page *page;
 	int i, taken = 0;
 
-	rhashtable_remove_fast(&tables, &table->node, table_params);
+	retire(table);
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
 		taken += take_slot(vma, addr, pte, &page);
 		if (page)
@@ -271,47 +322,143 @@ static void drop_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned l
 	shm_count(SHM_DROPPED);
 }
 
-/**
- * quire_shm_leave - stop using a shared table
- * @vma: covers the table
- * @pmd: of the table
- * @addr: the first address that the table maps
- *
- * Cannot fail and does not sleep. Context: mmap_lock, the VMA's lock or the lock of
- * its reverse map is held. Returns false if the PMD led to no table of ours.
+/* The locks of the PMD and both of the table are held. */
+static void leave(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
+		  unsigned long addr)
+{
+	struct quire_pt_state *state = quire_pt_state(table->pt);
+
+	detach(vma->vm_mm, pmd, addr);
+	if (state->users > 1) {
+		note_leaver(table);
+	} else {
+		state->users = 0;
+		drop_table(table, vma, addr);
+	}
+	shm_count(SHM_LEFT);
+	trace_shm_leave(vma->vm_mm, addr, state->users);
+}
+
+/* Is the table the user's own, but for the mark? Nobody else's thread may still look at it. */
+static bool may_adopt(struct shm_table *table)
+{
+	return quire_pt_state(table->pt)->users == 1 && poll_state_synchronize_rcu(table->left);
+}
+
+/* How many entries of a table are charged. */
+static int count_charged(struct vm_area_struct *vma, struct ptdesc *pt, unsigned long addr)
+{
+	pte_t *pte = (pte_t *)ptdesc_address(pt);
+	int i, charged = 0;
+
+	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
+		charged += quire_pt_charged_as(vma, addr, ptep_get(pte), true) >= 0;
+	return charged;
+}
+
+/*
+ * The last user keeps the table, as an ordinary one of its own. The locks of the PMD and both
+ * of the table are held.
  */
-bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
+		  unsigned long addr)
+{
+	struct ptdesc *pt = table->pt;
+	struct quire_pt_state *state = quire_pt_state(pt);
+	int charged = count_charged(vma, pt, addr);
+
+	retire(table);
+	table->pt = NULL;
+	add_mm_counter(table->user->mm, MM_SHMEMPAGES, -charged);
+	add_mm_counter(vma->vm_mm, MM_SHMEMPAGES, charged);
+	/* Under the locks: what reclaim has cleared is not filled again before. */
+	if (state->flags & QUIRE_PT_STALE)
+		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
+	*state = (struct quire_pt_state){};
+	*quire_pt_entry(pt) = NULL;
+	*quire_pt_owner(pt) = NULL;
+	set_pmd(pmd, quire_pmd_unmark(*pmd));
+	shm_count(SHM_ADOPTED);
+	trace_shm_adopt(vma->vm_mm, addr, 1);
+}
+
+enum shm_end {
+	SHM_KEEP,		/* the last user adopts the table, others go on sharing */
+	SHM_KEEP_OR_LEAVE,	/* ... others leave */
+};
+
+/* Returns whether the table is shared still for SHM_KEEP, else whether there is none any more. */
+static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+			enum shm_end how)
 {
 	struct mm_struct *mm = vma->vm_mm;
+	bool adopted, left;
 	struct shm_table *table;
 	struct shm_user *user;
-	spinlock_t *pml, *ptl;
 	struct ptdesc *pt;
-	bool last;
+	spinlock_t *pml;
 
 	pml = pmd_lock(mm, pmd);
 	if (!pmd_pt_file(*pmd)) {
 		spin_unlock(pml);
 		return false;
 	}
-	pt = quire_pmd_ptdesc(*pmd);
-	table = *quire_pt_entry(pt);
+	table = lock_table(pmd);
+	pt = table->pt;
 	user = table->user;
-	ptl = ptlock_ptr(pt);
-	spin_lock_nested(ptl, SINGLE_DEPTH_NESTING);
-	detach(mm, pmd, addr);
-	last = !--quire_pt_state(pt)->users;
-	trace_shm_leave(mm, addr, quire_pt_state(pt)->users);
-	if (last)
-		drop_table(pt, vma, addr);
-	spin_unlock(ptl);
-	spin_unlock(pml);
-	quire_shm_uncount_pmd(mm, user);
-	shm_count(SHM_LEFT);
-	/* Joiners and lockless walkers may be looking at it. */
-	if (last)
+	adopted = may_adopt(table);
+	left = !adopted && how == SHM_KEEP_OR_LEAVE;
+	if (adopted)
+		adopt(table, vma, pmd, addr);
+	else if (left)
+		leave(table, vma, pmd, addr);
+	/* Joiners may be looking at it, and lockless walkers at what was dropped. */
+	if (table->gone)
 		call_rcu(&table->rcu, free_table_rcu);
-	return true;
+	unlock_table(table, pt);
+	spin_unlock(pml);
+	if (adopted || left)
+		quire_shm_uncount_pmd(mm, user);
+	return how == SHM_KEEP ? !adopted : left;
+}
+
+/**
+ * quire_shm_leave - stop sharing a table
+ * @vma: covers the table
+ * @pmd: of the table
+ * @addr: the first address that the table maps
+ *
+ * The last user keeps it, as a private one. Cannot fail and does not sleep. Context:
+ * mmap_lock, the VMA's lock or the lock of its reverse map is held. Return: true if there
+ * is no table any more; false if there is a private one, or the PMD led to none of ours.
+ */
+bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	return end_sharing(vma, pmd, addr, SHM_KEEP_OR_LEAVE);
+}
+
+/* A look without the locks; see has_other_users() in pt/pt.c. */
+static bool has_other_users(pmd_t *pmd)
+{
+	pmd_t seen;
+
+	guard(rcu)();
+	seen = pmdp_get_lockless(pmd);
+	return pmd_pt_file(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
+}
+
+/**
+ * quire_shm_still_shared - has a table another user?
+ * @vma: covers the table
+ * @pmd: led to a shared table when the caller looked
+ * @addr: the first address that the table maps
+ *
+ * For those who skip shared tables: the last user's becomes its own. Context: as for
+ * quire_shm_leave(). Return: true if the table is to be skipped.
+ */
+bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	return has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP);
 }
 
 /*
@@ -457,6 +604,8 @@ const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned lon
 		return "its charge is not its user's";
 	if (table->pt != pt)
 		return "its entry in the registry is another's";
+	if (table->gone)
+		return "it is nobody's any more";
 	if (rhashtable_lookup_fast(&tables, &table->key, table_params) != table)
 		return "it is not in the registry";
 	if (!quire_shm_shareable(vma) || mm_has_notifiers(vma->vm_mm))
