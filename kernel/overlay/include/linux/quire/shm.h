@@ -31,6 +31,7 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 		     unsigned long *addr, unsigned long end, bool everybody);
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr);
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end);
 void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
@@ -187,6 +188,13 @@ static inline void quire_shm_leave_now(struct vm_area_struct *vma,
 		__quire_shm_leave_now(vma, start, end);
 }
 
+/* Huge pages have taken the place of what a table maps; the file's i_mmap lock is held. */
+static inline void quire_shm_retract_table(struct vm_area_struct *vma, unsigned long addr)
+{
+	if (quire_pt_used() && (vma->vm_flags & VM_MAYSHARE))
+		quire_shm_retract(vma, addr);
+}
+
 /* Is a mapping without an address to be congruent with those of others? */
 static inline bool quire_shm_place(unsigned long len, unsigned long flags)
 {
@@ -249,6 +257,10 @@ static inline void quire_shm_leave_range(struct vm_area_struct *vma,
 
 static inline void quire_shm_leave_now(struct vm_area_struct *vma,
 				       unsigned long start, unsigned long end)
+{
+}
+
+static inline void quire_shm_retract_table(struct vm_area_struct *vma, unsigned long addr)
 {
 }
 

@@ -11,6 +11,7 @@
 #include <linux/pagewalk.h>
 #include <linux/sched.h>
 
+#include "../pt/pt.h"
 #include "shm.h"
 
 static int leave_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
@@ -67,6 +68,22 @@ void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 {
 	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
 		walk_page_range_vma(vma, start, end, &leave_ops, NULL);
+}
+
+/**
+ * quire_shm_retract - a huge page has taken the place of what a table maps
+ * @vma: may map it by a shared table
+ * @addr: the first address that the huge page maps there
+ *
+ * No user of a shared table would ever map the huge page. Context: the file's i_mmap lock is
+ * held, which keeps the tables above the last level.
+ */
+void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr)
+{
+	pmd_t *pmd = quire_find_pmd(vma->vm_mm, addr);
+
+	if (pmd)
+		quire_shm_leave(vma, pmd, addr);
 }
 
 /**

@@ -214,7 +214,7 @@ static bool split_under_all(struct helper *child)
 	return good && all_say(child, 'r', 0);
 }
 
-/* One collapses a block: he has the huge page, the others the table that all had. */
+/* One collapses a block: all map the huge page, and the table that they had is gone. */
 TEST_SLOW(huge, collapsed_by_one)
 {
 	ASSERT_TRUE(make_file());
@@ -228,16 +228,16 @@ TEST_SLOW(huge, collapsed_by_one)
 	EXPECT_EQ(TABLES - 1, file_tables(getpid()));
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_TRUE(all_say(self->child, 'r', 0));
-	EXPECT_TRUE(all_say(self->child, 's', TABLES));
-	EXPECT_TRUE(all_say(self->child, 'h', 0));
-	EXPECT_EQ(self->tables + TABLES, shm_number("tables"));
+	EXPECT_TRUE(all_say(self->child, 's', TABLES - 1));
+	EXPECT_TRUE(all_say(self->child, 'h', TABLE_KB));
+	EXPECT_EQ(self->tables + TABLES - 1, shm_number("tables"));
 	EXPECT_TRUE(split_under_all(self->child));
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	EXPECT_TRUE(all_say(self->child, 's', TABLES));
 }
 
-/* Whoever comes anew maps the huge page, too, and with its last user the table goes. */
-TEST_SLOW(huge, table_of_a_huge_page_ends)
+/* So does who comes anew. */
+TEST_SLOW(huge, joined_by_newcomers)
 {
 	ASSERT_TRUE(make_file());
 	fill(area, PAGES, 7);
@@ -245,7 +245,7 @@ TEST_SLOW(huge, table_of_a_huge_page_ends)
 	EXPECT_TRUE(all_say(self->child, 'r', 0));
 	ASSERT_TRUE(collapse(area));
 	EXPECT_TRUE(all_say(self->child, 'r', 0));
-	EXPECT_EQ(self->tables + TABLES, shm_number("tables"));
+	EXPECT_EQ(self->tables + TABLES - 1, shm_number("tables"));
 	for (int i = 0; i < CHILDREN; i++)
 		EXPECT_EQ(0, end_helper(&self->child[i]));
 	EXPECT_EQ(self->tables + TABLES - 1, shm_number("tables"));
@@ -309,7 +309,7 @@ static bool in_shmem_huge(long want_kb)
 	return value >= want_kb;
 }
 
-/* The daemon takes the table of him who has his own, and leaves the shared ones. */
+/* The daemon takes a private table and shared ones alike. */
 TEST_SLOW(huge, collapsed_by_khugepaged)
 {
 	ASSERT_TRUE(make_file());
@@ -333,9 +333,9 @@ TEST_SLOW(huge, collapsed_by_khugepaged)
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(0, wrong(area, PAGES, 7));
 	EXPECT_TRUE(all_say(self->child, 'r', 0));
-	EXPECT_EQ(TABLES, file_tables(getpid()));
-	EXPECT_EQ(TABLES, ask(&self->child[1], 's'));
-	EXPECT_EQ(TABLES * TABLE_KB, ask(&self->child[0], 'h'));
+	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_EQ(0, ask(&self->child[1], 's'));
+	EXPECT_TRUE(all_say(self->child, 'h', TABLES * TABLE_KB));
 	ASSERT_EQ(0, write_word(HUGE "shmem_enabled", "never"));
 	EXPECT_TRUE(split_under_all(self->child));
 }
