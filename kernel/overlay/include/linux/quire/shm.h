@@ -17,6 +17,7 @@
 struct mmu_gather;
 
 #ifdef CONFIG_QUIRE_SHM
+#include <linux/quire/pt.h>
 
 DECLARE_STATIC_KEY_FALSE(quire_shm_key);
 
@@ -49,11 +50,25 @@ static inline bool quire_shm_reader(struct vm_area_struct *vma)
 	return (vma->vm_flags & (VM_MAYSHARE | VM_SHARED | VM_MAYWRITE)) == VM_MAYSHARE;
 }
 
+/*
+ * Is there a table that others cannot find? A hint: another thread may leave it meanwhile, and
+ * of a table that is freed then no more than a struct page is read.
+ */
+static inline bool quire_shm_unlisted(pmd_t pmd)
+{
+	return pmd_pt_file(pmd) &&
+	       data_race(quire_pt_state(quire_pmd_ptdesc(pmd))->flags & QUIRE_PT_UNLISTED);
+}
+
 /* A page fault, before it looks for the page table entry. */
 static inline void quire_shm_join(struct vm_fault *vmf)
 {
-	if (static_branch_unlikely(&quire_shm_key) &&
-	    (vmf->vma->vm_flags & VM_MAYSHARE) && pmd_none(*vmf->pmd))
+	pmd_t pmd;
+
+	if (!static_branch_unlikely(&quire_shm_key) || !(vmf->vma->vm_flags & VM_MAYSHARE))
+		return;
+	pmd = pmdp_get_lockless(vmf->pmd);
+	if (pmd_none(pmd) || quire_shm_unlisted(pmd))
 		__quire_shm_join(vmf);
 }
 

@@ -19,9 +19,6 @@
 
 #include <trace/events/quire_shm.h>
 
-/* How often a fault looks whether they have ended before it takes a private table. */
-#define WALK_PATIENCE 1000
-
 /* A shared table would break what these promise. */
 #define UNSHAREABLE (VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB | VM_UFFD_MISSING |	\
 		     VM_UFFD_WP | VM_UFFD_MINOR | VM_SHADOW_STACK | VM_DROPPABLE |	\
@@ -130,15 +127,19 @@ static void wait_for_unannounced(struct address_space *mapping)
 	i_mmap_unlock_write(mapping);
 }
 
+/*
+ * 1: the PMD is set; 0: by somebody else; -ENOMEM. While a walk is under way the process has
+ * a table that others cannot find, and its next fault there tries again.
+ */
 static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key,
 			   struct shm_user *user)
 {
 	struct shm_table *new = NULL;
 	int ret;
 
-	for (;;) {
+	do {
 		ret = quire_shm_join_table(vmf, key);
-		if (ret != -ENOENT)
+		if (ret >= 0)
 			break;
 		if (!new)
 			new = quire_shm_alloc_table(vmf->vma->vm_mm, key, user);
@@ -146,33 +147,18 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key,
 			ret = -ENOMEM;
 			break;
 		}
-		wait_for_unannounced(key->mapping);
-		ret = quire_shm_publish_table(vmf, &new);
-		if (ret != -EEXIST)
-			break;
-	}
+		if (ret == -EBUSY)
+			shm_count(SHM_REFUSED_WALKED);
+		else
+			wait_for_unannounced(key->mapping);
+		ret = quire_shm_publish_table(vmf, &new, ret != -EBUSY);
+	} while (ret == -EEXIST);
 	if (new)
 		quire_shm_free_table(new);
 	return ret;
 }
 
-/* As join_or_publish(), but waits a little for walks over the file's VMAs to end. */
-static int join_patiently(struct vm_fault *vmf, const struct shm_key *key,
-			  struct shm_user *user)
-{
-	unsigned int patience = WALK_PATIENCE;
-	int ret;
-
-	while ((ret = join_or_publish(vmf, key, user)) == -EBUSY && patience) {
-		do {
-			cond_resched();
-			cpu_relax();
-		} while (--patience && atomic_read(quire_shm_walks_of(key->mapping)));
-	}
-	return ret;
-}
-
-/* As join_patiently(), and count the PMD for the process's user. */
+/* As join_or_publish(), and count the PMD for the process's user. */
 static int join_as_user(struct vm_fault *vmf, const struct shm_key *key)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
@@ -181,7 +167,7 @@ static int join_as_user(struct vm_fault *vmf, const struct shm_key *key)
 
 	if (IS_ERR(user))
 		return PTR_ERR(user);
-	ret = join_patiently(vmf, key, user);
+	ret = join_or_publish(vmf, key, user);
 	if (ret <= 0)
 		quire_shm_uncount_pmd(mm, user);
 	return ret;
@@ -216,7 +202,7 @@ static void fall_back(struct vm_area_struct *vma, unsigned long addr,
 
 /**
  * __quire_shm_join - have a page fault use a shared table, where it may
- * @vmf: the fault's; its PMD was none
+ * @vmf: the fault's; its PMD was none, or led to a table that others cannot find
  *
  * Whatever the outcome, the fault goes on as ever: with the shared table, or with
  * no table yet. Context: may sleep; mmap_lock or the VMA's lock is held.
@@ -225,9 +211,12 @@ void __quire_shm_join(struct vm_fault *vmf)
 {
 	unsigned long addr = vmf->address & PMD_MASK;
 	struct vm_area_struct *vma = vmf->vma;
-	int reason = refusal(vma, addr);
 	struct shm_key key;
+	int reason;
 
+	if (!pmd_none(pmdp_get_lockless(vmf->pmd)) && !quire_shm_merge_table(vma, vmf->pmd, addr))
+		return;
+	reason = refusal(vma, addr);
 	if (reason < 0 && !make_key(&key, vma, addr))
 		reason = SHM_REFUSED_FOREIGN;
 	if (reason >= 0) {
@@ -240,9 +229,6 @@ void __quire_shm_join(struct vm_fault *vmf)
 	if (!test_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags))
 		set_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags);
 	switch (join_for_process(vmf, &key)) {
-	case -EBUSY:
-		fall_back(vma, addr, SHM_REFUSED_WALKED);
-		break;
 	case -EUSERS:
 		fall_back(vma, addr, SHM_REFUSED_USERS);
 		break;

@@ -49,7 +49,9 @@
  * i_mmap; the first one that leads to a table has its entries changed for all
  * users. A user that joins behind such a walk while the last one ahead of it
  * leaves would keep the table from being met. Joining is therefore refused while a
- * walk is under way. A joiner sets its PMD and then looks whether a walk began, both
+ * walk is under way. The process has a table that is not in the registry then, until a
+ * fault of it finds no walk: that fault registers the table, or gives it up for the one
+ * that is registered. A joiner sets its PMD and then looks whether a walk began, both
  * under the PTL; a walk announces itself and then looks at PMDs. Either the joiner sees
  * the walk and backs out, before anybody could leave the table, or the walk sees the
  * PMD. A folio that is locked, as truncation's last pass has it, cannot get new entries
@@ -76,6 +78,8 @@ const char * const quire_shm_count_names[] = {
 	[SHM_LEFT] = "tables_left",
 	[SHM_DROPPED] = "tables_dropped",
 	[SHM_ADOPTED] = "tables_adopted",
+	[SHM_UNLISTED] = "tables_unlisted",
+	[SHM_MERGED] = "tables_merged",
 	[SHM_ZAPPED] = "pages_zapped",
 	[SHM_FLUSHES] = "zap_flushes",
 	[SHM_REFUSED_POLICY] = "refused_policy",

@@ -21,6 +21,8 @@ enum shm_count {
 	SHM_LEFT,		/* ... one less */
 	SHM_DROPPED,		/* the last one left */
 	SHM_ADOPTED,		/* ... or kept the table for itself */
+	SHM_UNLISTED,		/* a table began that others cannot find, for a walk was on */
+	SHM_MERGED,		/* ... was given up to use the one that others use */
 	SHM_ZAPPED,		/* entries dropped for all by truncation */
 	SHM_FLUSHES,		/* of all CPUs for it, as several processes use the table */
 	SHM_REFUSED_POLICY,
@@ -83,18 +85,19 @@ struct shm_table {
 	struct shm_user *user;		/* C */
 	struct ptdesc *pt;		/* C until it is gone; NULL afterwards if it was adopted */
 	spinlock_t lock;
+	bool listed;			/* L: it is in the registry */
 	bool gone;			/* L: no PMD leads to it any more, or one user's own */
 	unsigned long left;		/* P: RCU's state when a user left that had company */
 	struct rcu_head rcu;
 };
 
 /* table.c */
-atomic_t *quire_shm_walks_of(struct address_space *mapping);
 struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_key *key,
 					struct shm_user *user);
 void quire_shm_free_table(struct shm_table *table);
 int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key);
-int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep);
+int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep, bool listed);
+bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 int quire_shm_tables_init(void);
 
 /* join.c */

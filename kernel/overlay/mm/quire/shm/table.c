@@ -31,7 +31,7 @@ static const struct rhashtable_params table_params = {
 };
 
 static struct rhashtable tables;
-/* All that PMDs lead to. */
+/* All that PMDs lead to, those that are not in the registry as well. */
 static atomic_long_t nr_tables;
 static struct kmem_cache *table_cache __ro_after_init;
 
@@ -47,13 +47,7 @@ unsigned long quire_shm_tables(void)
 	return atomic_long_read(&nr_tables);
 }
 
-/**
- * quire_shm_walks_of - the walks over the VMAs of a file that are under way
- * @mapping: the file's
- *
- * Return: their count, in which other files' may be.
- */
-atomic_t *quire_shm_walks_of(struct address_space *mapping)
+static atomic_t *walks_of(struct address_space *mapping)
 {
 	return &walks_of_files[hash_ptr(mapping, WALK_BITS)];
 }
@@ -83,6 +77,7 @@ struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_k
 	table->pt = page_ptdesc(page);
 	table->user = quire_shm_get_user(user);
 	spin_lock_init(&table->lock);
+	table->listed = false;
 	table->gone = false;
 	table->left = get_completed_synchronize_rcu();
 	*quire_pt_owner(table->pt) = user->mm;
@@ -169,7 +164,7 @@ static void note_leaver(struct shm_table *table)
  */
 static int join(struct vm_fault *vmf, struct shm_table *table)
 {
-	atomic_t *walks = quire_shm_walks_of(table->key.mapping);
+	atomic_t *walks = walks_of(table->key.mapping);
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct quire_pt_state *state;
 	spinlock_t *pml;
@@ -226,18 +221,34 @@ int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key)
 	return ret;
 }
 
+/* Under its lock. 0, -EEXIST if there is another, or -ENOMEM. */
+static int list_table(struct shm_table *table)
+{
+	struct shm_table *other;
+
+	lockdep_assert_held(&table->lock);
+	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
+	if (other)
+		return IS_ERR(other) ? -ENOMEM : -EEXIST;
+	table->listed = true;
+	quire_pt_state(table->pt)->flags &= ~QUIRE_PT_UNLISTED;
+	shm_count(SHM_PUBLISHED);
+	return 0;
+}
+
 /**
- * quire_shm_publish_table - offer a new, empty table and use it
+ * quire_shm_publish_table - use a new, empty table
  * @vmf: a fault's, whose PMD was none
  * @tablep: the table; set to NULL if that was done
+ * @listed: offer it to others
  *
  * Context: the VMA's lock or mmap_lock is held. Return: 1 if the PMD is set; 0 if somebody
  * else has set it; -EEXIST if there is a table already; -ENOMEM.
  */
-int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep)
+int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep, bool listed)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct shm_table *table = *tablep, *other;
+	struct shm_table *table = *tablep;
 	struct ptdesc *pt = table->pt;
 	spinlock_t *pml;
 	int ret = 0;
@@ -250,17 +261,17 @@ int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep)
 	/* Who finds it now waits until the PMD is set. */
 	spin_lock(&table->lock);
 	spin_lock_nested(ptlock_ptr(pt), SINGLE_DEPTH_NESTING);
-	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
-	if (IS_ERR(other)) {
-		ret = -ENOMEM;
-	} else if (other) {
-		ret = -EEXIST;
+	if (listed) {
+		ret = list_table(table);
 	} else {
+		quire_pt_state(pt)->flags |= QUIRE_PT_UNLISTED;
+		shm_count(SHM_UNLISTED);
+	}
+	if (!ret) {
 		attach(mm, vmf->pmd, pt);
 		atomic_long_inc(&nr_tables);
 		*tablep = NULL;
 		ret = 1;
-		shm_count(SHM_PUBLISHED);
 		trace_shm_join(mm, vmf->address & PMD_MASK, 1);
 	}
 	unlock_table(table, pt);
@@ -299,7 +310,9 @@ static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep
 /* Nobody can find it any more. Both locks are held. */
 static void retire(struct shm_table *table)
 {
-	rhashtable_remove_fast(&tables, &table->node, table_params);
+	if (table->listed)
+		rhashtable_remove_fast(&tables, &table->node, table_params);
+	table->listed = false;
 	table->gone = true;
 	atomic_long_dec(&nr_tables);
 }
@@ -385,6 +398,7 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 enum shm_end {
 	SHM_KEEP,		/* the last user adopts the table, others go on sharing */
 	SHM_KEEP_OR_LEAVE,	/* ... others leave */
+	SHM_MERGE,		/* leave it if it is not listed, and another one is */
 };
 
 /* Returns whether the table is shared still for SHM_KEEP, else whether there is none any more. */
@@ -392,7 +406,7 @@ static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 			enum shm_end how)
 {
 	struct mm_struct *mm = vma->vm_mm;
-	bool adopted, left;
+	bool adopted = false, left = false;
 	struct shm_table *table;
 	struct shm_user *user;
 	struct ptdesc *pt;
@@ -406,8 +420,12 @@ static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	table = lock_table(pmd);
 	pt = table->pt;
 	user = table->user;
-	adopted = may_adopt(table);
-	left = !adopted && how == SHM_KEEP_OR_LEAVE;
+	if (how == SHM_MERGE) {
+		left = !table->listed && list_table(table) == -EEXIST;
+	} else {
+		adopted = may_adopt(table);
+		left = !adopted && how == SHM_KEEP_OR_LEAVE;
+	}
 	if (adopted)
 		adopt(table, vma, pmd, addr);
 	else if (left)
@@ -459,6 +477,25 @@ static bool has_other_users(pmd_t *pmd)
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	return has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP);
+}
+
+/**
+ * quire_shm_merge_table - offer a table that others cannot find, or give it up for theirs
+ * @vma: covers the table
+ * @pmd: led to the table when the caller looked
+ * @addr: the first address that the table maps
+ *
+ * Context: a page fault; the VMA's lock or mmap_lock is held. Return: true if there is no
+ * table any more, so that the fault is to join.
+ */
+bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	/* The one that others use cannot be joined yet. */
+	if (atomic_read(walks_of(vma->vm_file->f_mapping)) ||
+	    !end_sharing(vma, pmd, addr, SHM_MERGE))
+		return false;
+	shm_count(SHM_MERGED);
+	return true;
 }
 
 /*
@@ -543,7 +580,7 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap)
 {
 	struct address_space *mapping = container_of(i_mmap, struct address_space, i_mmap);
-	atomic_t *walks = quire_shm_walks_of(mapping);
+	atomic_t *walks = walks_of(mapping);
 
 	if (!shmem_mapping(mapping))
 		return NULL;
@@ -606,8 +643,10 @@ const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned lon
 		return "its entry in the registry is another's";
 	if (table->gone)
 		return "it is nobody's any more";
-	if (rhashtable_lookup_fast(&tables, &table->key, table_params) != table)
-		return "it is not in the registry";
+	if (table->listed != !(quire_pt_state(pt)->flags & QUIRE_PT_UNLISTED))
+		return "its mark does not tell whether it is in the registry";
+	if ((rhashtable_lookup_fast(&tables, &table->key, table_params) == table) != table->listed)
+		return "it is not in the registry, or should not be";
 	if (!quire_shm_shareable(vma) || mm_has_notifiers(vma->vm_mm))
 		return "its VMA must not share";
 	if (table->key.mapping != vma->vm_file->f_mapping ||
