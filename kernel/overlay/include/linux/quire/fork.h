@@ -287,6 +287,59 @@ static inline pte_t *quire_pte_offset_map_walk(struct mm_struct *mm,
 	return pte_offset_map_lock_shared(mm, pmd, addr, ptlp);
 }
 
+pte_t *__quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd, unsigned long addr,
+				       spinlock_t **ptlp);
+void quire_pvmw_unmap(struct page_vma_mapped_walk *pvmw);
+
+/*
+ * For the reverse map, which looks at an entry before it locks a table that is not shared.
+ * NULL: look at the PMD again.
+ */
+static inline pte_t *quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd,
+						   unsigned long addr, spinlock_t **ptlp)
+{
+	if (quire_pt_used())
+		return __quire_pte_offset_map_unmarked(mm, pmd, addr, ptlp);
+	return pte_offset_map_nolock(mm, pmd, addr, ptlp);
+}
+
+/*
+ * Does the PMD lead elsewhere by now? If not, and the table's lock is held, that does not
+ * change until it is let go: the table is this process's, shared or not. If the lock is not
+ * held the table was this process's all the time, for one that it has left cannot come back:
+ * RCU keeps it while it is mapped, and where its last user has adopted it the lock of the
+ * reverse map does. So what was read from it is as good as under vanilla.
+ * True if so; nothing is mapped or locked then.
+ */
+static inline bool quire_pvmw_moved(struct page_vma_mapped_walk *pvmw)
+{
+	pmd_t now;
+
+	if (!quire_pt_used())
+		return false;
+	/* After the entry was read. */
+	smp_rmb();
+	now = pmdp_get_lockless(pvmw->pmd);
+	if (likely(pmd_present(now) && !pmd_leaf(now) &&
+		   pmd_page_vaddr(now) == ((unsigned long)pvmw->pte & PAGE_MASK)))
+		return false;
+	quire_pvmw_unmap(pvmw);
+	return true;
+}
+
+/*
+ * It passes over an entry that does not map its folio, and has not locked the table. If it
+ * will look at further entries it does so under the lock. As quire_pvmw_moved().
+ */
+static inline bool quire_pvmw_passed(struct page_vma_mapped_walk *pvmw, spinlock_t *ptl)
+{
+	if (quire_pt_used() && pvmw->nr_pages > 1) {
+		pvmw->ptl = ptl;
+		spin_lock(ptl);
+	}
+	return quire_pvmw_moved(pvmw);
+}
+
 /* Is the entry that the walk found, and locked, in a shared table? */
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 {
@@ -423,6 +476,10 @@ static inline bool quire_pt_used(void)
 #define quire_pt_forgotten(pmd, seen)	false
 #define quire_fork_mixes()	false
 #define quire_pt_skip(vma, pmd, addr)	false
+#define quire_pte_offset_map_unmarked(mm, pmd, addr, ptlp) \
+	pte_offset_map_nolock(mm, pmd, addr, ptlp)
+#define quire_pvmw_moved(pvmw)		false
+#define quire_pvmw_passed(pvmw, ptl)	false
 #define quire_pt_marked(pmd)	false
 #define quire_pt_shared(pmd)	false
 

@@ -176,38 +176,6 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 }
 
 /**
- * quire_pte_offset_map_trylock - map and lock a shared table if that is possible at once
- * @mm: a user, mmap_lock held
- * @addr: an address that the table maps
- * @ptlp: set to the lock that is held on success
- *
- * For who may pass over it. Return: the entry, for pte_unmap_unlock(), or NULL.
- */
-pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, spinlock_t **ptlp)
-{
-	pmd_t *pmd = quire_find_pmd(mm, addr);
-	spinlock_t *pml;
-	pte_t *pte = NULL;
-
-	mmap_assert_locked(mm);
-	if (!pmd)
-		return NULL;
-	pml = pmd_lockptr(mm, pmd);
-	if (!spin_trylock(pml))
-		return NULL;
-	/* The PMD's lock keeps the table for as long as its own is not held. */
-	if (pmd_pt_marked(*pmd)) {
-		*ptlp = pte_lockptr(mm, pmd);
-		if (spin_trylock(*ptlp)) {
-			rcu_read_lock();
-			pte = pte_offset_kernel(pmd, addr);
-		}
-	}
-	spin_unlock(pml);
-	return pte;
-}
-
-/**
  * __quire_walk_others - do others map a page by a table that they share?
  * @fw: has found it
  * @vma: the walk's

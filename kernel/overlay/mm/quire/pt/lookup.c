@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How readers and the reverse map get to a page table that may be shared, with its lock. pt.c
+ * has the rules.
+ */
+#include <linux/mm.h>
+#include <linux/rmap.h>
+
+#include "pt.h"
+
+/*
+ * pte_offset_map_nolock() by what was read from a PMD, since fork may mark that meanwhile. A
+ * corrupt PMD is cleared itself, and not the copy alone: the caller would meet it for ever.
+ */
+static pte_t *map_seen(struct mm_struct *mm, pmd_t *pmd, pmd_t seen, unsigned long addr,
+		       spinlock_t **ptlp)
+{
+	if (unlikely(pmd_present(seen) && !pmd_leaf(seen) && pmd_bad(seen))) {
+		pmd_clear_bad(pmd);
+		return NULL;
+	}
+	return pte_offset_map_nolock(mm, &seen, addr, ptlp);
+}
+
+/**
+ * quire_pte_offset_map_lock - pte_offset_map_lock() that enters shared tables
+ * @mm: the address space
+ * @pmd: its PMD
+ * @addr: the address
+ * @ptlp: set to the lock that is held on success
+ *
+ * For readers, and for the reverse map, which no lock keeps apart from fork. The PMD does
+ * not change while the lock is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
+ * Returns NULL if there is no table.
+ */
+pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
+				 unsigned long addr, spinlock_t **ptlp)
+{
+	for (;;) {
+		pmd_t seen;
+		spinlock_t *pml;
+		pte_t *pte;
+
+		rcu_read_lock();
+		seen = pmdp_get_lockless(pmd);
+		if (!pmd_pt_marked(seen)) {
+			pte = map_seen(mm, pmd, seen, addr, ptlp);
+			rcu_read_unlock();
+			if (!pte)
+				return NULL;
+			spin_lock(*ptlp);
+			if (pmd_same(seen, pmdp_get_lockless(pmd)))
+				return pte;
+			pte_unmap_unlock(pte, *ptlp);
+			continue;
+		}
+		rcu_read_unlock();
+		pml = pmd_lock(mm, pmd);
+		if (!pmd_pt_marked(*pmd)) {
+			spin_unlock(pml);
+			continue;
+		}
+		/* pte_unmap() undoes this. */
+		rcu_read_lock();
+		*ptlp = pte_lockptr(mm, pmd);
+		spin_lock_nested(*ptlp, SINGLE_DEPTH_NESTING);
+		spin_unlock(pml);
+		return pte_offset_kernel(pmd, addr);
+	}
+}
+
+/**
+ * __quire_pte_offset_map_unmarked - pte_offset_map_nolock() that enters no shared table
+ * @mm: the address space
+ * @pmd: its PMD
+ * @addr: the address
+ * @ptlp: set to the lock of the table
+ *
+ * Fork may mark the PMD meanwhile, and the table may be another by the time that the caller
+ * has its lock: see quire_pvmw_moved(). Context: a lock of the reverse map is held. Return:
+ * NULL if there is no table, or a shared one.
+ */
+pte_t *__quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd, unsigned long addr,
+				       spinlock_t **ptlp)
+{
+	pmd_t seen;
+
+	/* From before the look: the table's last user may leave it at once. */
+	guard(rcu)();
+	seen = pmdp_get_lockless(pmd);
+	return pmd_pt_marked(seen) ? NULL : map_seen(mm, pmd, seen, addr, ptlp);
+}
+
+/**
+ * quire_pvmw_unmap - have the reverse map look at the PMD again
+ * @pvmw: has mapped an entry
+ */
+void quire_pvmw_unmap(struct page_vma_mapped_walk *pvmw)
+{
+	if (pvmw->ptl)
+		spin_unlock(pvmw->ptl);
+	pvmw->ptl = NULL;
+	pte_unmap(pvmw->pte);
+	pvmw->pte = NULL;
+}
+
+/**
+ * quire_pte_offset_map_trylock - map and lock a shared table if that is possible at once
+ * @mm: a user, mmap_lock held
+ * @addr: an address that the table maps
+ * @ptlp: set to the lock that is held on success
+ *
+ * For who may pass over it. Return: the entry, for pte_unmap_unlock(), or NULL.
+ */
+pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, spinlock_t **ptlp)
+{
+	pmd_t *pmd = quire_find_pmd(mm, addr);
+	spinlock_t *pml;
+	pte_t *pte = NULL;
+
+	mmap_assert_locked(mm);
+	if (!pmd)
+		return NULL;
+	pml = pmd_lockptr(mm, pmd);
+	if (!spin_trylock(pml))
+		return NULL;
+	/* The PMD's lock keeps the table for as long as its own is not held. */
+	if (pmd_pt_marked(*pmd)) {
+		*ptlp = pte_lockptr(mm, pmd);
+		if (spin_trylock(*ptlp)) {
+			rcu_read_lock();
+			pte = pte_offset_kernel(pmd, addr);
+		}
+	}
+	spin_unlock(pml);
+	return pte;
+}
+
+/**
+ * quire_pt_charged - the mm that a shared table's entries are charged to
+ * @pmd: marked; the table's PTL is held
+ */
+struct mm_struct *quire_pt_charged(pmd_t *pmd)
+{
+	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
+	return *quire_pt_owner(quire_pmd_ptdesc(*pmd));
+}
+
+/**
+ * quire_pt_users - how many PMDs point to a shared table
+ * @pmd: marked; the table's PTL is held
+ */
+unsigned int quire_pt_users(pmd_t *pmd)
+{
+	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
+	return quire_pt_state(quire_pmd_ptdesc(*pmd))->users;
+}
