@@ -29,7 +29,7 @@ static inline bool quire_pt_file(pmd_t *pmd)
 
 void __quire_shm_join(struct vm_fault *vmf);
 bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
-		     unsigned long *addr, unsigned long end, bool everybody);
+		     unsigned long *addr, unsigned long end, struct zap_details *details);
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr);
@@ -84,8 +84,7 @@ static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *
 	if (quire_pt_file(pmd)) {
 		/* A copy, as in quire_pt_zap(). */
 		unsigned long left = *addr;
-		bool done = __quire_shm_zap(tlb, vma, pmd, &left, end,
-					    details && !(details->zap_flags & ZAP_FLAG_UNMAP));
+		bool done = __quire_shm_zap(tlb, vma, pmd, &left, end, details);
 
 		*addr = left;
 		return done;

@@ -279,18 +279,25 @@ int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep, boo
 	return ret;
 }
 
+/* Of a page that failed? It stays when a hole is punched, but not when the file ends. */
+static bool is_poisoned(pte_t pte)
+{
+	return !pte_present(pte) && (is_hwpoison_entry(pte_to_swp_entry(pte)) ||
+				     is_poisoned_swp_entry(pte_to_swp_entry(pte)));
+}
+
 /*
  * Take one entry out of a table. Returns how many pages it was charged as; a page
  * to let go of is in *page then.
  */
 static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
-		     struct page **page)
+		     bool poisoned, struct page **page)
 {
 	pte_t pte = ptep_get(ptep);
 	struct folio *folio;
 
 	*page = NULL;
-	if (pte_none(pte))
+	if (pte_none(pte) || (!poisoned && is_poisoned(pte)))
 		return 0;
 	pte = ptep_get_and_clear(vma->vm_mm, addr, ptep);
 	if (!pte_present(pte))
@@ -326,7 +333,7 @@ static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsi
 
 	retire(table);
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
-		taken += take_slot(vma, addr, pte, &page);
+		taken += take_slot(vma, addr, pte, true, &page);
 		if (page)
 			put_page(page);
 	}
@@ -503,7 +510,8 @@ bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long
  * *addr if the PMD leads to no table of ours any more.
  */
 static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma,
-				  pmd_t *pmd, unsigned long addr, unsigned long end)
+				  pmd_t *pmd, unsigned long addr, unsigned long end,
+				  bool poisoned)
 {
 	pte_t *pte, *start;
 	struct page *page;
@@ -519,7 +527,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 		return addr;
 	}
 	for (; addr != end && !full; pte++, addr += PAGE_SIZE) {
-		taken += take_slot(vma, addr, pte, &page);
+		taken += take_slot(vma, addr, pte, poisoned, &page);
 		if (!page)
 			continue;
 		/* The gather wants to know of a range before it takes a page. */
@@ -545,17 +553,18 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
  * @pmd: led to a shared table when the caller looked
  * @addr: start of the range; set to @end if that was dealt with
  * @end: end of the range, within the table
- * @everybody: the file goes away there, not the process's mapping
+ * @details: as for zap_pte_range(); tells whether the process's mapping goes away, or the
+ *	file's pages
  *
- * Context: as for zap_page_range_single(); for @everybody the lock of the
- * file's i_mmap is held. Returns false if the caller must do it as ever.
+ * Context: as for zap_page_range_single(); where the file's pages go the lock of its
+ * i_mmap is held. Returns false if the caller must do it as ever.
  */
 bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
-		     unsigned long *addr, unsigned long end, bool everybody)
+		     unsigned long *addr, unsigned long end, struct zap_details *details)
 {
 	unsigned long next;
 
-	if (!everybody) {
+	if (!details || (details->zap_flags & ZAP_FLAG_UNMAP)) {
 		if (!quire_shm_leave(vma, pmd, *addr & PMD_MASK))
 			return false;
 		*addr = end;
@@ -563,7 +572,7 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 	}
 	tlb_change_page_size(tlb, PAGE_SIZE);
 	while (*addr != end) {
-		next = zap_in_place(tlb, vma, pmd, *addr, end);
+		next = zap_in_place(tlb, vma, pmd, *addr, end, details->even_cows);
 		if (next == *addr)
 			return false;
 		*addr = next;

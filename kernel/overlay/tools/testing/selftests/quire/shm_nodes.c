@@ -77,7 +77,8 @@ static long migrate(pid_t pid, int from, int to)
 
 /*
  * r: pages that are wrong; l: the same, again and again; W: rewrite; s: tables; as one
- * without privileges: b, m, g: bind, move, migrate to node 1; e: signal of a read of BAD
+ * without privileges: b, m, g: bind, move, migrate to node 1; e: signal of a read of BAD;
+ * d: forget BAD
  */
 static long serve(char command, void *arg)
 {
@@ -103,6 +104,8 @@ static long serve(char command, void *arg)
 		return migrate(0, 0, 1);
 	case 'e':
 		return touch_signal(area + BAD * PAGE, false);
+	case 'd':
+		return madvise(area + BAD * PAGE, PAGE, MADV_DONTNEED);
 	case 'u':
 		return setresuid(USER, USER, USER);
 	}
@@ -257,7 +260,10 @@ static __attribute__((noinline)) int poison(char *page)
 	return ret;
 }
 
-/* A page is lost, for all; a file without it is whole again. */
+/*
+ * A page is lost, for all. Who has met it goes on meeting it when a hole is punched there, as
+ * where each has a table of its own, until it forgets the page.
+ */
 TEST_SLOW(nodes, bad_memory)
 {
 	char *page = area + BAD * PAGE, number[32];
@@ -275,6 +281,13 @@ TEST_SLOW(nodes, bad_memory)
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	ASSERT_EQ(0, madvise(page, PAGE, MADV_REMOVE));
 	EXPECT_EQ(0, write_word("/sys/kernel/debug/hwpoison/unpoison-pfn", number));
+	EXPECT_EQ(SIGBUS, touch_signal(page, false));
+	EXPECT_EQ(SIGBUS, ask(&self->child[1], 'e'));
+	EXPECT_TRUE(tables_consistent());
+	ASSERT_EQ(0, madvise(page, PAGE, MADV_DONTNEED));
+	for (int i = 0; i < CHILDREN; i++)
+		ASSERT_EQ(0, ask(&self->child[i], 'd'));
+	EXPECT_EQ(0, touch_signal(page, false));
 	EXPECT_EQ(0, ask(&self->child[1], 'e'));
 	EXPECT_EQ(0, ask(&self->child[1], 'W'));
 	EXPECT_EQ(0, wrong(area, PAGES, 7));
