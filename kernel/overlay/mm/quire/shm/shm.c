@@ -60,6 +60,7 @@
  *
  * Undo: "2" closes the gate and visits all processes until no table is left.
  */
+#include <linux/compat.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/sched/mm.h>
@@ -134,11 +135,11 @@ static const struct attribute * const shm_knobs[] = {
  * @flags: MAP_*
  *
  * Only tables that begin at the same offset can be shared. The alignment costs 9
- * of the address's random bits.
+ * of the address's random bits, of which 32-bit tasks have 8 unless configured otherwise.
  */
 bool __quire_shm_place(unsigned long len, unsigned long flags)
 {
-	return READ_ONCE(place) && (flags & MAP_TYPE) != MAP_PRIVATE &&
+	return READ_ONCE(place) && (flags & MAP_TYPE) != MAP_PRIVATE && !in_compat_syscall() &&
 	       len / PMD_SIZE >= READ_ONCE(quire_shm_min_tables);
 }
 
