@@ -460,6 +460,8 @@ struct quire_smaps {
 };
 
 #define quire_smaps_others(mss)	((mss)->quire.pt_others)
+/* Each table that maps a page has an equal share in it, and each user of the table in that. */
+#define quire_smaps_users(mss)	(quire_smaps_others(mss) + 1)
 #define quire_smaps_set(mss, pmd) \
 	((mss)->quire.pt_others = quire_pt_marked(pmd) ? quire_pt_users(pmd) - 1 : 0)
 #define quire_smaps_clear(mss)	((mss)->quire.pt_others = 0)
@@ -618,6 +620,7 @@ static inline void quire_pt_oom_report(void)
 struct quire_smaps { };
 
 #define quire_smaps_others(mss)	0
+#define quire_smaps_users(mss)	1
 #define quire_smaps_set(mss, pmd)	do { } while (0)
 #define quire_smaps_clear(mss)	do { } while (0)
 

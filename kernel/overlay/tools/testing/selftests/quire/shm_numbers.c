@@ -118,6 +118,58 @@ TEST_SLOW(swap, swapoff_beside_readers)
 	EXPECT_EQ(0, smaps_of(getpid(), area, "Swap"));
 }
 
+/* m: map it for reading only; p: its share of it, in kB */
+static long serve_share(char command, void *arg)
+{
+	switch (command) {
+	case 'm':
+		return munmap(area, LEN) || !(area = map_file(*(int *)arg, TABLES, PROT_READ));
+	case 'n':
+		return write_word("/proc/self/quire", "0");
+	case 'r':
+		return wrong(area, PAGES, 7);
+	case 's':
+		return file_tables(getpid());
+	case 'p':
+		return smaps_of(getpid(), area, "Pss");
+	}
+	return -1;
+}
+
+/* Two write it by one table, two read it by another, and one has its own: the shares add up. */
+TEST(shares_add_up)
+{
+	int fd = memfd_create("quire", 0);
+	struct helper child[4];
+	long sum;
+
+	NEED_SHM_FEATURE();
+	ASSERT_EQ(0, ftruncate(fd, LEN));
+	area = map_file(fd, TABLES, PROT_READ | PROT_WRITE);
+	ASSERT_NE(NULL, area);
+	fill(area, PAGES, 7);
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(0, start_helper(&child[i], serve_share, &fd));
+	for (int i = 1; i < 3; i++)
+		ASSERT_EQ(0, ask(&child[i], 'm'));
+	ASSERT_EQ(0, ask(&child[3], 'n'));
+	for (int i = 0; i < 4; i++) {
+		ASSERT_EQ(0, ask(&child[i], 'r'));
+		ASSERT_EQ(i < 3 ? TABLES : 0, ask(&child[i], 's'));
+	}
+	sum = smaps_of(getpid(), area, "Pss");
+	EXPECT_EQ(sum, ask(&child[0], 'p'));
+	for (int i = 0; i < 4; i++)
+		sum += ask(&child[i], 'p');
+	/* Each is rounded down. */
+	EXPECT_GE((long)LEN / 1024, sum);
+	EXPECT_LE((long)LEN / 1024 - 8, sum);
+	for (int i = 0; i < 4; i++)
+		EXPECT_EQ(0, end_helper(&child[i]));
+	munmap(area, LEN);
+	close(fd);
+}
+
 #define SHARERS 16
 #define MANY 32
 #define MANY_KB (MANY * 4L)
