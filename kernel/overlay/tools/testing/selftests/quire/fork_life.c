@@ -359,21 +359,20 @@ TEST_SLOW(fork_life, perf_samples)
 	close(fd);
 }
 
-static long walked(void *arg)
-{
-	return fork_stat("unshared_walk") > *(long *)arg;
-}
-
-/* DAMON looks at a process's accessed bits: in tables of its own. */
+/* DAMON looks at a process's accessed bits: in the tables that it shares. */
 TEST_SLOW(fork_life, damon)
 {
-	long walks = fork_stat("unshared_walk");
+	long walks = fork_stat("unshared_walk"), tables = shared_tables(self->child.pid);
 
 	if (access(DAMON, F_OK))
 		SKIP(return, "no DAMON");
+	ASSERT_EQ(0, wrong(self->area, PAGES, 7));
+	ASSERT_FALSE(any_idle(self->area, PAGES));
 	ASSERT_TRUE(damon_start(self->child.pid));
-	EXPECT_TRUE(wait_for(walked, &walks, 1));
+	EXPECT_TRUE(damon_looks(self->area, PAGES));
 	ASSERT_EQ(0, damon_stop());
+	EXPECT_EQ(walks, fork_stat("unshared_walk"));
+	EXPECT_EQ(tables, shared_tables(self->child.pid));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }

@@ -284,6 +284,33 @@ static inline uint64_t pagemap_entry(char *address)
 	return entry;
 }
 
+#define KPF_IDLE	25
+#define PM_FRAME	((1ULL << 55) - 1)
+
+/* Does any page of this process's area count as idle, as it does from when DAMON looks at it? */
+static inline bool any_idle(char *area, unsigned long pages)
+{
+	int flags = open("/proc/kpageflags", O_RDONLY);
+	uint64_t word = 0;
+
+	for (unsigned long i = 0; i < pages && !(word >> KPF_IDLE & 1); i++)
+		if (pread(flags, &word, 8, (pagemap_entry(area + i * PAGE) & PM_FRAME) * 8) != 8)
+			break;
+	close(flags);
+	return word >> KPF_IDLE & 1;
+}
+
+/* DAMON has looked at some page of the area. */
+static inline bool damon_looks(char *area, unsigned long pages)
+{
+	for (int i = 0; i < 60000; i++) {
+		if (any_idle(area, pages))
+			return true;
+		usleep(5000);
+	}
+	return false;
+}
+
 /* The kernel's own walk over everything; false, with its words, if it objects. */
 static inline bool tables_consistent(void)
 {
