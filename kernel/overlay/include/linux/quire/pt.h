@@ -22,7 +22,7 @@ struct shm_table;
 /* The reverse map has cleared entries that TLBs of users may still know; see pt/flush.c. */
 #define QUIRE_PT_STALE		BIT(6)
 
-/* Of shared memory: others cannot find it, see mm/quire/shm/join.c. */
+/* Of shared memory: others cannot find it, see mm/quire/shm/table.c. */
 #define QUIRE_PT_UNLISTED	BIT(7)
 
 struct quire_pt_state {

@@ -32,6 +32,7 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 		     unsigned long *addr, unsigned long end, struct zap_details *details);
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+bool quire_shm_skip_hints(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr);
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end);
@@ -169,7 +170,7 @@ static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	if (likely(!quire_pt_file(pmd)))
 		return false;
 	if (cp_flags & MM_CP_PROT_NUMA)
-		return quire_shm_still_shared(vma, pmd, addr & PMD_MASK);
+		return quire_shm_skip_hints(vma, pmd, addr & PMD_MASK);
 	return quire_shm_leave(vma, pmd, addr & PMD_MASK);
 }
 
@@ -202,7 +203,7 @@ static inline void quire_shm_leave_now(struct vm_area_struct *vma,
 		__quire_shm_leave_now(vma, start, end);
 }
 
-/* Huge pages have taken the place of what a table maps; the file's i_mmap lock is held. */
+/* Huge pages have taken the place of what a table maps; mmap_lock or i_mmap's lock is held. */
 static inline void quire_shm_retract_table(struct vm_area_struct *vma, unsigned long addr)
 {
 	if (quire_pt_used() && (vma->vm_flags & VM_MAYSHARE))

@@ -16,7 +16,7 @@
  *  - Its PMD led to the table. Then it was not visited before, for that visit would have
  *    cleared the entry. Nor has it become a user since its visit: fork makes a new process one,
  *    which has not run yet; of a table of shared memory nobody becomes a user while a walk is
- *    under way (shm/shm.c).
+ *    under way (shm/shm.c), but the first of a new one, which is its only one until then.
  *  - So it is visited later, whether it leaves, copies or adopts the table meanwhile or not,
  *    for its area cannot leave the reverse map during the walk. The visit does not look at
  *    the PMD: it flushes for each process that has ever shared a table.

@@ -62,7 +62,7 @@ static bool huge_wanted(struct vm_area_struct *vma, pgoff_t pgoff)
 	folio = filemap_get_folio(mapping, pgoff);
 	if (IS_ERR(folio))
 		return false;
-	huge = folio_test_pmd_mappable(folio);
+	huge = folio_test_pmd_mappable(folio) && !vma_thp_disabled(vma, vma->vm_flags);
 	folio_put(folio);
 	return huge;
 }
@@ -103,6 +103,16 @@ static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned l
 /* In the flags of an address_space; beyond the bits that Linux has names for. */
 #define AS_QUIRE_ANNOUNCED	40
 
+/**
+ * quire_shm_announced - has every walk over a file's VMAs announced itself
+ * @mapping: the file's
+ */
+bool quire_shm_announced(struct address_space *mapping)
+{
+	BUILD_BUG_ON(BIT(AS_QUIRE_ANNOUNCED) & AS_FOLIO_ORDER_MASK);
+	return test_bit_acquire(AS_QUIRE_ANNOUNCED, &mapping->flags);
+}
+
 /*
  * Walks over a file's VMAs that began before the feature was ever on have not
  * announced themselves, and may sleep, so that shm_start() does not wait for them.
@@ -118,8 +128,7 @@ static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned l
  */
 static void wait_for_unannounced(struct address_space *mapping)
 {
-	BUILD_BUG_ON(BIT(AS_QUIRE_ANNOUNCED) & AS_FOLIO_ORDER_MASK);
-	if (test_bit_acquire(AS_QUIRE_ANNOUNCED, &mapping->flags))
+	if (quire_shm_announced(mapping))
 		return;
 	i_mmap_lock_write(mapping);
 	/* Not after the unlock: who sees the flag must see that we had the lock. */
@@ -214,9 +223,10 @@ void __quire_shm_join(struct vm_fault *vmf)
 	struct shm_key key;
 	int reason;
 
-	if (!pmd_none(pmdp_get_lockless(vmf->pmd)) && !quire_shm_merge_table(vma, vmf->pmd, addr))
-		return;
 	reason = refusal(vma, addr);
+	if (!pmd_none(pmdp_get_lockless(vmf->pmd)) &&
+	    (reason >= 0 || !quire_shm_merge_table(vma, vmf->pmd, addr)))
+		return;
 	if (reason < 0 && !make_key(&key, vma, addr))
 		reason = SHM_REFUSED_FOREIGN;
 	if (reason >= 0) {

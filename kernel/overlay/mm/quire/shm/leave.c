@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Leaving the shared tables of shared memory, over ranges and for whole processes.
- * quire_shm_leave() in shm.c leaves one of them, and its header has the rules.
+ * quire_shm_leave() in table.c leaves or adopts one of them, and shm.c has the rules.
  *
  * Whether a process joins again is the caller's matter: who holds mmap_lock and the
  * VMAs' locks for writing keeps faults out until it lets go, others must cope.
- * Nothing is kept, so there is nothing to undo: later faults join again.
+ * Who has left joins again by a later fault; what was adopted is private until it is unmapped.
  */
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
@@ -75,8 +75,8 @@ void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
  * @vma: may map it by a shared table
  * @addr: the first address that the huge page maps there
  *
- * No user of a shared table would ever map the huge page. Context: the file's i_mmap lock is
- * held, which keeps the tables above the last level.
+ * No user of a shared table would ever map the huge page. Context: mmap_lock is held or, for
+ * reading at least, the file's i_mmap lock, which keeps the tables above the last level.
  */
 void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr)
 {

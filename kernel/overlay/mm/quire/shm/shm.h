@@ -87,7 +87,7 @@ struct shm_table {
 	spinlock_t lock;
 	bool listed;			/* L: it is in the registry */
 	bool gone;			/* L: no PMD leads to it any more, or one user's own */
-	unsigned long left;		/* P: RCU's state when a user left that had company */
+	unsigned long left;		/* P: RCU's state when the last but one left */
 	struct rcu_head rcu;
 };
 
@@ -102,6 +102,7 @@ int quire_shm_tables_init(void);
 
 /* join.c */
 bool quire_shm_shareable(struct vm_area_struct *vma);
+bool quire_shm_announced(struct address_space *mapping);
 
 /* user.c */
 void quire_shm_put_user(struct shm_user *user);

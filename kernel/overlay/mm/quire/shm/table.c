@@ -103,9 +103,10 @@ static void free_table_rcu(struct rcu_head *head)
 	quire_shm_free_table(container_of(head, struct shm_table, rcu));
 }
 
-/* The PMD's lock and the PTL are held. */
+/* The PMD's lock is held, too. */
 static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
 {
+	lockdep_assert_held(ptlock_ptr(pt));
 	mm_inc_nr_ptes(mm);
 	/* A table that is new is cleared before others walk it, see pmd_install(). */
 	smp_wmb();
@@ -119,6 +120,7 @@ static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
  */
 static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 {
+	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
 	pmd_clear(pmd);
 	mm_dec_nr_ptes(mm);
 	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
@@ -145,16 +147,31 @@ static void unlock_table(struct shm_table *table, struct ptdesc *pt)
 	spin_unlock(&table->lock);
 }
 
+static void assert_locked(struct shm_table *table)
+{
+	lockdep_assert_held(&table->lock);
+	lockdep_assert_held(ptlock_ptr(table->pt));
+}
+
 /*
  * A user's PMD was cleared, and others remain. Its threads may still be looking at the table
  * in RCU's read-side critical sections, which the last user waits for before it adopts.
  */
 static void note_leaver(struct shm_table *table)
 {
-	if (--quire_pt_state(table->pt)->users == 1)
-		table->left = start_poll_synchronize_rcu();
-	else
-		table->left = get_state_synchronize_rcu();
+	static unsigned long started;
+	unsigned long state;
+
+	assert_locked(table);
+	if (--quire_pt_state(table->pt)->users > 1)
+		return;
+	state = get_state_synchronize_rcu();
+	table->left = state;
+	/* Once for all the tables that a process leaves at its end. */
+	if (READ_ONCE(started) != state) {
+		start_poll_synchronize_rcu();
+		WRITE_ONCE(started, state);
+	}
 }
 
 /*
@@ -226,7 +243,9 @@ static int list_table(struct shm_table *table)
 {
 	struct shm_table *other;
 
-	lockdep_assert_held(&table->lock);
+	assert_locked(table);
+	/* Only where a table of the file has been registered is one kept out of the registry. */
+	VM_WARN_ON_ONCE(!quire_shm_announced(table->key.mapping));
 	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
 	if (other)
 		return IS_ERR(other) ? -ENOMEM : -EEXIST;
@@ -314,9 +333,10 @@ static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep
 	return 1;
 }
 
-/* Nobody can find it any more. Both locks are held. */
+/* Nobody can find it any more. */
 static void retire(struct shm_table *table)
 {
+	assert_locked(table);
 	if (table->listed)
 		rhashtable_remove_fast(&tables, &table->node, table_params);
 	table->listed = false;
@@ -324,7 +344,7 @@ static void retire(struct shm_table *table)
 	atomic_long_dec(&nr_tables);
 }
 
-/* Likewise; no PMD leads to the table and no TLB knows it. */
+/* No PMD leads to the table and no TLB knows it. */
 static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsigned long addr)
 {
 	pte_t *pte = (pte_t *)ptdesc_address(table->pt);
@@ -342,12 +362,13 @@ static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsi
 	shm_count(SHM_DROPPED);
 }
 
-/* The locks of the PMD and both of the table are held. */
+/* The PMD's lock is held, too. */
 static void leave(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
 		  unsigned long addr)
 {
 	struct quire_pt_state *state = quire_pt_state(table->pt);
 
+	assert_locked(table);
 	detach(vma->vm_mm, pmd, addr);
 	if (state->users > 1) {
 		note_leaver(table);
@@ -365,21 +386,18 @@ static bool may_adopt(struct shm_table *table)
 	return quire_pt_state(table->pt)->users == 1 && poll_state_synchronize_rcu(table->left);
 }
 
-/* How many entries of a table are charged. */
+/* How many entries of a table are charged; as what needs no look at their struct pages. */
 static int count_charged(struct vm_area_struct *vma, struct ptdesc *pt, unsigned long addr)
 {
 	pte_t *pte = (pte_t *)ptdesc_address(pt);
 	int i, charged = 0;
 
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
-		charged += quire_pt_charged_as(vma, addr, ptep_get(pte), true) >= 0;
+		charged += quire_pt_charged_as(vma, addr, ptep_get(pte), false) >= 0;
 	return charged;
 }
 
-/*
- * The last user keeps the table, as an ordinary one of its own. The locks of the PMD and both
- * of the table are held.
- */
+/* The last user keeps the table, as an ordinary one of its own. The PMD's lock is held, too. */
 static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
 		  unsigned long addr)
 {
@@ -402,18 +420,24 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	trace_shm_adopt(vma->vm_mm, addr, 1);
 }
 
+/* What is wanted, and what a PMD leads to afterwards. */
 enum shm_end {
 	SHM_KEEP,		/* the last user adopts the table, others go on sharing */
 	SHM_KEEP_OR_LEAVE,	/* ... others leave */
 	SHM_MERGE,		/* leave it if it is not listed, and another one is */
 };
 
-/* Returns whether the table is shared still for SHM_KEEP, else whether there is none any more. */
-static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
-			enum shm_end how)
+enum shm_leads_to {
+	SHM_SHARED,
+	SHM_PRIVATE,		/* or to no table of ours, as before */
+	SHM_NOTHING,
+};
+
+static enum shm_leads_to end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+				     enum shm_end how)
 {
 	struct mm_struct *mm = vma->vm_mm;
-	bool adopted = false, left = false;
+	bool adopted = false, left = false, gone;
 	struct shm_table *table;
 	struct shm_user *user;
 	struct ptdesc *pt;
@@ -422,7 +446,7 @@ static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	pml = pmd_lock(mm, pmd);
 	if (!pmd_pt_file(*pmd)) {
 		spin_unlock(pml);
-		return false;
+		return SHM_PRIVATE;
 	}
 	table = lock_table(pmd);
 	pt = table->pt;
@@ -437,14 +461,15 @@ static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 		adopt(table, vma, pmd, addr);
 	else if (left)
 		leave(table, vma, pmd, addr);
-	/* Joiners may be looking at it, and lockless walkers at what was dropped. */
-	if (table->gone)
-		call_rcu(&table->rcu, free_table_rcu);
+	gone = table->gone;
 	unlock_table(table, pt);
 	spin_unlock(pml);
+	/* Joiners may be looking at it, and lockless walkers at what was dropped. */
+	if (gone)
+		call_rcu(&table->rcu, free_table_rcu);
 	if (adopted || left)
 		quire_shm_uncount_pmd(mm, user);
-	return how == SHM_KEEP ? !adopted : left;
+	return adopted ? SHM_PRIVATE : left ? SHM_NOTHING : SHM_SHARED;
 }
 
 /**
@@ -459,7 +484,7 @@ static bool end_sharing(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
  */
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
-	return end_sharing(vma, pmd, addr, SHM_KEEP_OR_LEAVE);
+	return end_sharing(vma, pmd, addr, SHM_KEEP_OR_LEAVE) == SHM_NOTHING;
 }
 
 /* A look without the locks; see has_other_users() in pt/pt.c. */
@@ -483,7 +508,31 @@ static bool has_other_users(pmd_t *pmd)
  */
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
-	return has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP);
+	return has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP) == SHM_SHARED;
+}
+
+/* Is this the only area that maps the file? A look without the lock. */
+static bool is_only_area(struct vm_area_struct *vma)
+{
+	const struct rb_root *areas = &vma->vm_file->f_mapping->i_mmap.rb_root;
+
+	return READ_ONCE(areas->rb_node) == &vma->shared.rb &&
+	       !READ_ONCE(vma->shared.rb.rb_left) && !READ_ONCE(vma->shared.rb.rb_right);
+}
+
+/**
+ * quire_shm_skip_hints - are NUMA hints to pass over a table
+ * @vma: covers the table
+ * @pmd: led to a shared table when the caller looked
+ * @addr: the first address that the table maps
+ *
+ * What comes by itself, again and again, must not have one process after the other adopt
+ * the tables that they would share: so it adopts only where nobody else maps the file.
+ * Context: as for quire_shm_leave().
+ */
+bool quire_shm_skip_hints(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+{
+	return !is_only_area(vma) || quire_shm_still_shared(vma, pmd, addr);
 }
 
 /**
@@ -499,7 +548,7 @@ bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long
 {
 	/* The one that others use cannot be joined yet. */
 	if (atomic_read(walks_of(vma->vm_file->f_mapping)) ||
-	    !end_sharing(vma, pmd, addr, SHM_MERGE))
+	    end_sharing(vma, pmd, addr, SHM_MERGE) != SHM_NOTHING)
 		return false;
 	shm_count(SHM_MERGED);
 	return true;

@@ -263,7 +263,7 @@ struct shm_user *quire_shm_count_pmd(struct mm_struct *mm, const struct shm_user
  * @mm: the process's
  * @user: what quire_shm_count_pmd() returned
  *
- * Context: any but interrupts; the PMD was cleared before.
+ * Context: any but interrupts; the PMD was cleared or unmarked before.
  */
 void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user)
 {

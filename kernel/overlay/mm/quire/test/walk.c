@@ -52,6 +52,7 @@ static ssize_t walk_write(struct file *file, const char __user *buf, size_t len,
 		fput(target);
 		return -EBUSY;
 	}
+	/* Without the lock, since nothing is visited. */
 	walk->walks = quire_shm_walk_begin(&target->f_mapping->i_mmap);
 	if (!walk->walks) {
 		fput(target);
@@ -69,6 +70,7 @@ static int walk_release(struct inode *inode, struct file *file)
 		quire_shm_walk_end(walk->walks);
 		fput(walk->file);
 	}
+	mutex_destroy(&walk->lock);
 	kfree(walk);
 	return 0;
 }

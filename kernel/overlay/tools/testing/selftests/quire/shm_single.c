@@ -50,6 +50,11 @@ static long faults_of_call(int (*call)(void))
 	return faults_of_all(7) < 0 ? -1 : faults() + major_faults() - before;
 }
 
+static long adopted(const char *unused)
+{
+	return shm_number("stats/tables_adopted");
+}
+
 static long rss_kb(void)
 {
 	return proc_sum(getpid(), "status", "RssShmem");
@@ -143,13 +148,38 @@ TEST_SLOW(single, dontneed)
 
 static int forget_references(void)
 {
-	return write_word("/proc/self/clear_refs", "1");
+	return write_word("/proc/self/clear_refs", "1") ||
+	       smaps_of(getpid(), area, "Referenced");
 }
 
 TEST_SLOW(single, clear_refs)
 {
 	EXPECT_EQ(0, faults_of_call(forget_references));
-	EXPECT_ADOPTED(self);
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(self->adopted, shm_number("stats/tables_adopted"));
+}
+
+/* NUMA hints come by themselves. They are given where nobody else maps the file. */
+TEST_SLOW(single, numa_hints)
+{
+	struct helper child;
+
+	/* First of all: a scan may come at once. */
+	ASSERT_EQ(0, start_helper(&child, serve, NULL));
+	if (!numa_start())
+		SKIP(goto end, "no NUMA balancing");
+	EXPECT_TRUE(spin_until(numa_scans_of, NULL, numa_scans() + 3, area, PAGES));
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(self->adopted, shm_number("stats/tables_adopted"));
+	ASSERT_EQ(0, ask(&child, 'r'));
+	ASSERT_EQ(TABLES, ask(&child, 's'));
+	ASSERT_EQ(0, end_helper(&child));
+	EXPECT_TRUE(spin_until(adopted, NULL, self->adopted + TABLES, area, PAGES));
+	write_word(NUMA, "0");
+	EXPECT_EQ(0, wrong(area, PAGES, 7));
+	EXPECT_EQ(0, file_tables(getpid()));
+end:
+	end_helper(&child);
 }
 
 TEST_SLOW(single, split)

@@ -182,6 +182,21 @@ TEST_SLOW(walk, adopted)
 	EXPECT_EQ(0, ask(&self->child[0], 'r'));
 }
 
+/* Who must not share any more offers nothing. */
+TEST_SLOW(walk, forbidden_meanwhile)
+{
+	char path[64];
+
+	ASSERT_EQ(0, munmap(area, LEN));
+	area = NULL;
+	snprintf(path, sizeof(path), "/proc/%d/quire", self->child[0].pid);
+	ASSERT_EQ(0, write_word(path, "0"));
+	end_walk(&self->walk);
+	EXPECT_EQ(0, ask(&self->child[0], 'r'));
+	EXPECT_EQ(0, ask(&self->child[1], 'r'));
+	EXPECT_EQ(self->tables + 2 * TABLES, shm_number("tables"));
+}
+
 TEST_SLOW(walk, unmapped)
 {
 	EXPECT_EQ(0, ask(&self->child[0], 'u'));
