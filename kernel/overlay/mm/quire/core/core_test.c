@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* KUnit tests of the boot option and of a feature's states. */
 #include <kunit/test.h>
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 
 #include "quire.h"
 
@@ -66,7 +69,24 @@ static void broken_stays_off(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, (int)test_feature.state, (int)QUIRE_DISABLED_BY_WARNING);
 }
 
+/* Who waits for a process's mmap_lock to undo what it shares gives up on a signal. */
+static void interrupted(struct kunit *test)
+{
+	struct mm_struct *mm = mm_alloc();
+
+	KUNIT_ASSERT_NOT_NULL(test, mm);
+	KUNIT_EXPECT_EQ(test, 0, quire_mm_lock(mm));
+	mmap_read_unlock(mm);
+	mmap_write_lock(mm);
+	set_thread_flag(TIF_SIGPENDING);
+	KUNIT_EXPECT_EQ(test, -EINTR, quire_mm_lock(mm));
+	clear_thread_flag(TIF_SIGPENDING);
+	mmap_write_unlock(mm);
+	mmput(mm);
+}
+
 static struct kunit_case core_cases[] = {
+	KUNIT_CASE(interrupted),
 	KUNIT_CASE(boot_list),
 	KUNIT_CASE(states),
 	KUNIT_CASE(broken_stays_off),

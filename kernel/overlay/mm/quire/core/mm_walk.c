@@ -14,6 +14,7 @@
  * Lifetime: the walk holds what it remembers by mm_count, so that no other mm gets its
  * address. If there is no memory to remember an mm, the walk may visit it again.
  */
+#include <linux/mmap_lock.h>
 #include <linux/mm_types.h>
 #include <linux/oom.h>
 #include <linux/pid.h>
@@ -118,4 +119,26 @@ void quire_mm_walk_end(struct quire_mm_walk *walk)
 		cond_resched();
 	}
 	xa_destroy(&walk->seen);
+}
+
+/* How often to look whether mmap_lock is free. */
+#define LOCK_INTERVAL (HZ / 100)
+
+/**
+ * quire_mm_lock - lock an address space for reading, or be interrupted
+ * @mm: has a user
+ *
+ * For who visits one after the other: a process that keeps its mmap_lock for long must not
+ * keep an administrator waiting who would rather give up. Linux has mmap_read_lock_killable()
+ * alone, which a shell's or an interpreter's handler of signals is not enough for.
+ * Context: may sleep. Return: 0, for mmap_read_unlock(), or -EINTR.
+ */
+int quire_mm_lock(struct mm_struct *mm)
+{
+	while (!mmap_read_trylock(mm)) {
+		schedule_timeout_interruptible(LOCK_INTERVAL + 1);
+		if (signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
 }

@@ -34,8 +34,8 @@ enum quire_state {
  * @key: the gate that hooks test; enabled after @start, disabled before @stop
  * @start: prepare; may sleep; an error keeps the feature off. May be NULL.
  * @stop: nothing new is shared or pooled when it returns. May be NULL.
- * @drain: undo all that is shared or pooled; may sleep; 0 or -errno, after
- *	which a second attempt must be possible. May be NULL.
+ * @drain: undo all that is shared or pooled; may sleep; 0 or -errno, -EINTR if a signal
+ *	is pending, after which a second attempt must be possible. May be NULL.
  * @knobs: NULL-terminated attributes for the folder, or NULL
  * @counter_names: NULL-terminated names for stats/, in the order of @counters
  * @counters: per-CPU array, one element a name
@@ -153,5 +153,6 @@ struct mm_struct;
 void quire_mm_walk_begin(struct quire_mm_walk *walk);
 struct mm_struct *quire_mm_walk_next(struct quire_mm_walk *walk);
 void quire_mm_walk_end(struct quire_mm_walk *walk);
+int quire_mm_lock(struct mm_struct *mm);
 
 #endif /* _MM_QUIRE_QUIRE_H */
