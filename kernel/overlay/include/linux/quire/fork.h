@@ -388,13 +388,6 @@ void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags);
 bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 			   bool taken);
 
-/* Reclaim may leave the flush to the end of its batch, for the users that are elsewhere, too. */
-static inline bool quire_pvmw_defers(struct page_vma_mapped_walk *pvmw, enum ttu_flags flags)
-{
-	return IS_ENABLED(CONFIG_ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH) &&
-	       (flags & TTU_BATCH_FLUSH) && quire_pvmw_others(pvmw);
-}
-
 /* The process that is visited, where @mm is the one that is charged. */
 #define quire_pvmw_visited(pvmw, mm)	((pvmw)->vma->vm_mm)
 
@@ -596,7 +589,6 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 #define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
 #define quire_pvmw_charge(pvmw, mm)	do { } while (0)
 #define quire_pte_offset_map_trylock(mm, addr, ptlp)	NULL
-#define quire_pvmw_defers(pvmw, flags)	false
 #define quire_pvmw_visited(pvmw, mm)	(mm)
 #define quire_pvmw_cleared(pvmw)	do { } while (0)
 #define quire_rmap_unflushed()	false

@@ -64,30 +64,45 @@ void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 		quire_pt_flush_sharers();
 }
 
-static void flush_user(struct mm_struct *mm, unsigned long start, unsigned long end)
-{
 #ifdef CONFIG_ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH
-	arch_tlbbatch_add_pending(&current->tlb_ubc.arch, mm, start);
-	current->tlb_ubc.flush_required = true;
-#else
-	flush_tlb_mm_range(mm, start, end, PAGE_SHIFT, false);
-#endif
+/*
+ * False if no other CPU has to flush, so that the page is flushed alone: as it is for each user
+ * that has an entry of its own. A folio that is dirty may be written to by way of a TLB until
+ * the flush, but not where the table is copy-on-write.
+ */
+static bool defer_flush(struct folio *folio, struct mm_struct *mm, unsigned long start)
+{
+	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
+
+	if (!arch_tlbbatch_should_defer(mm))
+		return false;
+	arch_tlbbatch_add_pending(&batch->arch, mm, start);
+	batch->flush_required = true;
+	if (folio_test_dirty(folio) && !folio_test_anon(folio))
+		batch->writable = true;
+	return true;
 }
+#else
+static bool defer_flush(struct folio *folio, struct mm_struct *mm, unsigned long start)
+{
+	return false;
+}
+#endif
 
 /**
  * __quire_rmap_visit - the reverse map visits an area after it has cleared an entry
  * @folio: whose entry
  * @pvmw: of the area, not begun
  *
- * Flushes for the area's process, at the end of the walk or of reclaim's batch.
+ * Flushes for the area's process, now or at the end of the walk or of reclaim's batch.
  * Return: whether that was all there is to do, as nothing maps the folio any more.
  */
 bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw)
 {
 	struct mm_struct *mm = pvmw->vma->vm_mm;
 
-	if (test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		flush_user(mm, pvmw->address, vma_address_end(pvmw));
+	if (test_bit(MMF_QUIRE_SHARED, &mm->flags) && !defer_flush(folio, mm, pvmw->address))
+		flush_tlb_mm_range(mm, pvmw->address, vma_address_end(pvmw), PAGE_SHIFT, false);
 	return !folio_mapped(folio);
 }
 

@@ -40,14 +40,15 @@ static long faults_of_all(uint64_t seed)
 	return wrong(area, PAGES, seed) ? -1 : faults() + major_faults() - before;
 }
 
-/* Faults of anything else than the memory: none, once it has run. */
-static long faults_of_call(int (*call)(void))
+/* Does a call, and then a touch of all, cost less than what leaving the tables would? */
+static bool costs_no_faults(int (*call)(void))
 {
 	long before = faults() + major_faults();
 
-	if (call())
-		return -1;
-	return faults_of_all(7) < 0 ? -1 : faults() + major_faults() - before;
+	if (call() || faults_of_all(7))
+		return false;
+	/* The program, its stack and its heap may have faults of their own. */
+	return faults() + major_faults() - before < (long)PAGES / 64;
 }
 
 static long adopted(const char *unused)
@@ -118,7 +119,7 @@ static int to_read_only_and_back(void)
 
 TEST_SLOW(single, mprotect)
 {
-	EXPECT_EQ(0, faults_of_call(to_read_only_and_back));
+	EXPECT_TRUE(costs_no_faults(to_read_only_and_back));
 	EXPECT_ADOPTED(self);
 	ASSERT_EQ(0, mprotect(area, LEN, PROT_READ));
 	EXPECT_EQ(SIGSEGV, touch_signal(area + TABLE, true));
@@ -133,7 +134,7 @@ static int lock_and_unlock(void)
 
 TEST_SLOW(single, mlock)
 {
-	EXPECT_EQ(0, faults_of_call(lock_and_unlock));
+	EXPECT_TRUE(costs_no_faults(lock_and_unlock));
 	EXPECT_ADOPTED(self);
 }
 
@@ -154,7 +155,7 @@ static int forget_references(void)
 
 TEST_SLOW(single, clear_refs)
 {
-	EXPECT_EQ(0, faults_of_call(forget_references));
+	EXPECT_TRUE(costs_no_faults(forget_references));
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	EXPECT_EQ(self->adopted, shm_number("stats/tables_adopted"));
 }
@@ -306,7 +307,7 @@ TEST_SLOW(single, left_by_others)
 	ASSERT_EQ(0, stop_helper(&child));
 	/* Waits for a grace period of RCU. */
 	ASSERT_EQ(0, syscall(__NR_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0));
-	EXPECT_EQ(0, faults_of_call(to_read_only_and_back));
+	EXPECT_TRUE(costs_no_faults(to_read_only_and_back));
 	EXPECT_ADOPTED(self);
 }
 
