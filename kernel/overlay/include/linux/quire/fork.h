@@ -385,8 +385,8 @@ void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw);
 bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw);
 void __quire_rmap_broken_off(void);
 void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags);
-bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
-			   bool taken);
+bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
+			   unsigned long end, bool taken);
 
 /* The process that is visited, where @mm is the one that is charged. */
 #define quire_pvmw_visited(pvmw, mm)	((pvmw)->vma->vm_mm)

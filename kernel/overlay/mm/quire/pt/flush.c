@@ -17,6 +17,8 @@
  *    cleared the entry. Nor has it become a user since its visit: fork makes a new process one,
  *    which has not run yet; of a table of shared memory nobody becomes a user while a walk is
  *    under way (shm/shm.c), but the first of a new one, which is its only one until then.
+ *    (A process whose table fork is about to share may still write by way of its TLB. It is
+ *    visited before its child, whose links are behind its own, and the entry tells.)
  *  - So it is visited later, whether it leaves, copies or adopts the table meanwhile or not,
  *    for its area cannot leave the reverse map during the walk. The visit does not look at
  *    the PMD: it flushes for each process that has ever shared a table.
@@ -35,7 +37,9 @@
  *
  * Locks: the walk holds the lock of the reverse map. current->quire_unflushed belongs to it.
  */
+#include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 #include <linux/rmap.h>
 #include <linux/sched.h>
 #include <linux/sched/coredump.h>
@@ -64,30 +68,25 @@ void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 		quire_pt_flush_sharers();
 }
 
-#ifdef CONFIG_ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH
 /*
  * False if no other CPU has to flush, so that the page is flushed alone: as it is for each user
- * that has an entry of its own. A folio that is dirty may be written to by way of a TLB until
- * the flush, but not where the table is copy-on-write.
+ * that has an entry of its own. @writable: it may be written to by way of a TLB until then.
  */
-static bool defer_flush(struct folio *folio, struct mm_struct *mm, unsigned long start)
+static bool defer_flush(struct mm_struct *mm, unsigned long start, bool writable)
 {
+#ifdef CONFIG_ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH
 	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
 
 	if (!arch_tlbbatch_should_defer(mm))
 		return false;
 	arch_tlbbatch_add_pending(&batch->arch, mm, start);
 	batch->flush_required = true;
-	if (folio_test_dirty(folio) && !folio_test_anon(folio))
-		batch->writable = true;
+	batch->writable |= writable;
 	return true;
-}
 #else
-static bool defer_flush(struct folio *folio, struct mm_struct *mm, unsigned long start)
-{
 	return false;
-}
 #endif
+}
 
 /**
  * __quire_rmap_visit - the reverse map visits an area after it has cleared an entry
@@ -100,8 +99,10 @@ static bool defer_flush(struct folio *folio, struct mm_struct *mm, unsigned long
 bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw)
 {
 	struct mm_struct *mm = pvmw->vma->vm_mm;
+	/* Where the table is copy-on-write nobody writes by way of a TLB. */
+	bool writable = folio_test_dirty(folio) && !folio_test_anon(folio);
 
-	if (test_bit(MMF_QUIRE_SHARED, &mm->flags) && !defer_flush(folio, mm, pvmw->address))
+	if (test_bit(MMF_QUIRE_SHARED, &mm->flags) && !defer_flush(mm, pvmw->address, writable))
 		flush_tlb_mm_range(mm, pvmw->address, vma_address_end(pvmw), PAGE_SHIFT, false);
 	return !folio_mapped(folio);
 }
@@ -113,6 +114,7 @@ void __quire_rmap_broken_off(void)
 {
 	current->quire_unflushed = 0;
 	quire_pt_flush_sharers();
+	try_to_unmap_flush();
 }
 
 /**
@@ -131,33 +133,93 @@ void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags)
 	current->quire_unflushed = 0;
 }
 
+/* A part of a file that a shared table maps, and what an area must have that leads to the table. */
+struct zapped {
+	pgoff_t first, last;
+	pgoff_t table_first, table_last;
+};
+
+/* Flush that part of an area. Returns whether it will be flushed for the whole process. */
+static bool flush_area(struct vm_area_struct *vma, const struct zapped *zapped)
+{
+	pgoff_t from = max(zapped->first, vma->vm_pgoff);
+	pgoff_t to = min(zapped->last + 1, vma->vm_pgoff + vma_pages(vma));
+	unsigned long start = vma->vm_start + ((from - vma->vm_pgoff) << PAGE_SHIFT);
+
+	if (defer_flush(vma->vm_mm, start, false))
+		return true;
+	flush_tlb_mm_range(vma->vm_mm, start, start + ((to - from) << PAGE_SHIFT), PAGE_SHIFT,
+			   false);
+	return false;
+}
+
+/*
+ * Flush for each process that maps the file there and has ever shared a table. The area @but is
+ * passed over, and areas that cannot lead to the table.
+ */
+static void flush_areas(struct address_space *mapping, const struct zapped *zapped,
+			struct vm_area_struct *but)
+{
+	struct mm_struct *deferred = NULL;
+	struct vm_area_struct *vma;
+
+	i_mmap_assert_locked(mapping);
+	vma_interval_tree_foreach(vma, &mapping->i_mmap, zapped->first, zapped->last) {
+		if (vma == but || vma->vm_mm == deferred ||
+		    !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags) ||
+		    vma->vm_pgoff > zapped->table_first ||
+		    vma->vm_pgoff + vma_pages(vma) <= zapped->table_last)
+			continue;
+		if (flush_area(vma, zapped))
+			deferred = vma->vm_mm;
+	}
+	try_to_unmap_flush();
+}
+
 /**
  * quire_pt_flush_zapped - truncation has emptied a part of a shared table
  * @vma: of the process whose gather holds the pages, and flushes for it
  * @pmd: leads to the table; the PTL is held
- * @addr: an address in the table
+ * @start: of the part
+ * @end: of the part
  * @taken: was there anything
  *
- * Flushes for the other users, and what reclaim has deferred.
- * Context: interrupts are on. Return: whether all CPUs did.
+ * Flushes for the other users, and what reclaim has deferred. Each user has an area that maps
+ * the file there, or is a child that has not run yet: none joins during the walk, and none
+ * leaves the file's tree of areas while that is locked.
+ * Context: interrupts are on. Return: whether others flushed.
  */
-bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
-			   bool taken)
+bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
+			   unsigned long end, bool taken)
 {
 	struct quire_pt_state *state = quire_pt_state(quire_pmd_ptdesc(*pmd));
 	bool stale = state->flags & QUIRE_PT_STALE;
-	bool others = quire_pt_users(pmd) > 1;
+	bool others = quire_pt_users(pmd) > 1, mixed;
+	struct zapped zapped;
 
 	flush_tlb_batched_pending(vma->vm_mm);
-	addr &= PMD_MASK;
-	if (others && pmd_pt_shared(*pmd) && (taken || stale))
-		fork_count(FORK_ZAP_FLUSHES);
-	if (others && (taken || stale))
-		flush_tlb_all();
-	else if (stale)
-		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
-	else
+	if (!stale && !(others && taken))
 		return false;
+	/* What reclaim has deferred may be anywhere in the table. */
+	if (stale) {
+		start &= PMD_MASK;
+		end = ALIGN(end, PMD_SIZE);
+	}
+	zapped.first = linear_page_index(vma, start);
+	zapped.last = linear_page_index(vma, end - 1);
+	/* Several areas may have parts of a mixed table: any will do that has some of this one. */
+	mixed = state->flags & QUIRE_PT_MIXED;
+	zapped.table_first = mixed ? zapped.last : linear_page_index(vma, start & PMD_MASK);
+	zapped.table_last = mixed ? zapped.first : zapped.table_first + PTRS_PER_PTE - 1;
+	/* Who is leaving need not have an area here any more, nor all of a mixed table be in it. */
+	if (others && (state->leaving || (stale && mixed)))
+		quire_pt_flush_sharers();
+	else if (others)
+		flush_areas(vma->vm_file->f_mapping, &zapped, stale ? NULL : vma);
+	else
+		flush_tlb_mm_range(vma->vm_mm, start, end, PAGE_SHIFT, false);
+	if (others && pmd_pt_shared(*pmd))
+		fork_count(FORK_ZAP_FLUSHES);
 	state->flags &= ~QUIRE_PT_STALE;
 	return others;
 }

@@ -196,6 +196,7 @@ static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma
 {
 	int rss[NR_MM_COUNTERS] = {}, i;
 	bool full = false, taken = false;
+	unsigned long first = addr;
 	pte_t *pte, *start;
 	struct page *page;
 	spinlock_t *ptl;
@@ -222,7 +223,7 @@ static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma
 	for (i = 0; i < NR_MM_COUNTERS; i++)
 		if (rss[i])
 			add_mm_counter(quire_pt_charged(pmd), i, rss[i]);
-	quire_pt_flush_zapped(vma, pmd, addr - 1, taken);
+	quire_pt_flush_zapped(vma, pmd, first, addr, taken);
 	pte_unmap_unlock(start, ptl);
 	if (full)
 		tlb_flush_mmu(tlb);

@@ -24,7 +24,7 @@ enum shm_count {
 	SHM_UNLISTED,		/* a table began that others cannot find, for a walk was on */
 	SHM_MERGED,		/* ... was given up to use the one that others use */
 	SHM_ZAPPED,		/* entries dropped for all by truncation */
-	SHM_FLUSHES,		/* of all CPUs for it, as several processes use the table */
+	SHM_FLUSHES,		/* ... that other users flushed for, too */
 	SHM_REFUSED_POLICY,
 	SHM_REFUSED_FEW_TABLES,
 	SHM_REFUSED_VMA,

@@ -562,6 +562,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 				  pmd_t *pmd, unsigned long addr, unsigned long end,
 				  bool poisoned)
 {
+	unsigned long first = addr;
 	pte_t *pte, *start;
 	struct page *page;
 	bool full = false;
@@ -587,7 +588,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 		add_mm_counter(__quire_shm_charged(pmd), MM_SHMEMPAGES, -taken);
 		shm_count_add(SHM_ZAPPED, taken);
 	}
-	if (quire_pt_flush_zapped(vma, pmd, addr - 1, taken))
+	if (quire_pt_flush_zapped(vma, pmd, first, addr, taken))
 		shm_count(SHM_FLUSHES);
 	pte_unmap_unlock(start, ptl);
 	if (full)
