@@ -64,6 +64,7 @@ ROWS: list[tuple[str, str]] = [
     ("guest/*", "build tree ktap bench::test_bad_input_is_answered"),
     ("bench/attribut*", "attribute"),
     ("bench/*", "bench"),
+    ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/*", "quirectl"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),

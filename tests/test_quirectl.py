@@ -4,38 +4,19 @@
 from __future__ import annotations
 
 import errno
-import importlib.machinery
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from quirelib import cli, commands
+
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "tool" / "quirectl"
-
-
-def load_tool() -> ModuleType:
-    """Return quirectl as a module; its name has no .py."""
-    loader = importlib.machinery.SourceFileLoader("quirectl", str(TOOL))
-    spec = importlib.util.spec_from_loader("quirectl", loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    write = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = write
-    return module
-
-
-quirectl = load_tool()
 
 
 @pytest.fixture(name="tree")
@@ -69,7 +50,7 @@ def _tree(tmp_path: Path) -> Path:
 
 def run(tree: Path, *words: str) -> int:
     """Run quirectl on a tree, and return its exit status."""
-    return quirectl.main(["--root", str(tree), *words])
+    return cli.main(["--root", str(tree), *words])
 
 
 def feature_file(tree: Path, name: str) -> Path:
@@ -83,7 +64,7 @@ def refuse_writes(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def fail(_fd: int, _data: bytes) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(quirectl.os, "write", fail)
+    monkeypatch.setattr(os, "write", fail)
 
 
 def test_status(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +121,7 @@ def test_switching_prints_the_way_back(
         feature_file(tree, "fork/state").write_text("on\n", encoding="utf-8")
         return real(fd, data)
 
-    monkeypatch.setattr(quirectl.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     assert run(tree, "enable", "fork") == 0
     assert capsys.readouterr().out == "fork: off -> on   (back: quirectl disable fork)\n"
 
@@ -157,7 +138,7 @@ def test_unknown_feature(tree: Path, feature: str, advice: str, capsys: pytest.C
 def test_not_root(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A user is told to use sudo."""
     refuse_writes(monkeypatch, errno.EACCES)
-    monkeypatch.setattr(quirectl.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert run(tree, "enable", "fork") == 1
     assert "only root may change this. Run the command with sudo." in capsys.readouterr().err
 
@@ -185,7 +166,7 @@ def test_all_goes_on_after_a_refusal(
             raise OSError(errno.EBUSY, "busy")
         return real(fd, data)
 
-    monkeypatch.setattr(quirectl.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     assert run(tree, "disable", "all") == 1
     assert "disable fork: the feature is busy" in capsys.readouterr().err
     assert feature_file(tree, "prezero/enabled").read_text(encoding="utf-8") == "0\n"
@@ -210,8 +191,8 @@ def test_stats_watch_prints_rates(
         clock[0] += seconds
         feature_file(tree, "prezero/stats/hit").write_text("27\n", encoding="utf-8")
 
-    monkeypatch.setattr(quirectl.time, "sleep", sleep)
-    monkeypatch.setattr(quirectl.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(commands.time, "sleep", sleep)
+    monkeypatch.setattr(commands.time, "monotonic", lambda: clock[0])
     assert run(tree, "stats", "prezero", "--watch", "4", "--count", "2") == 0
     assert re.search(r"^prezero +hit +27 +5\.0$", capsys.readouterr().out, re.M)
 

@@ -10,8 +10,6 @@ the third with it on. Programs that this machine does not have are named and lef
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
-import importlib.util
 import os
 import resource
 import shutil
@@ -20,10 +18,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+
+REPO = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPO / "tool"))
+
+from quirelib import processes  # noqa: E402  pylint: disable=wrong-import-position
 
 FEATURE = Path("/sys/kernel/mm/quire/text")
-REPO = Path(__file__).resolve().parents[2]
 NODE = "let s = 0; for (let i = 0; i < 30; i++) s += JSON.stringify([...Array(400)].map((_, k) => ({k}))).length;"
 
 
@@ -52,17 +54,6 @@ def programs(c: str, cxx: str, ir: str) -> list[Program]:
     ]
 
 
-def load_quirectl() -> ModuleType:
-    """Return quirectl as a module, for its reading of smaps."""
-    sys.dont_write_bytecode = True
-    loader = importlib.machinery.SourceFileLoader("quirectl", str(REPO / "tool/quirectl"))
-    spec = importlib.util.spec_from_loader("quirectl", loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 def switch(value: str) -> None:
     """Switch the feature."""
     (FEATURE / "enabled").write_text(value, encoding="ascii")
@@ -81,18 +72,18 @@ def settle() -> None:
         time.sleep(1)
 
 
-def run(command: list[str], env: dict[str, str], file: str, tool: ModuleType | None) -> tuple[int, dict[str, int]]:
-    """Run a command; return its page faults and, with `tool`, the largest sizes of the file's text seen."""
+def run(command: list[str], env: dict[str, str], file: str, look: bool) -> tuple[int, dict[str, int]]:
+    """Run a command; return its page faults and, with `look`, the largest sizes of the file's text seen."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     most = {"text_kB": 0, "eligible_kB": 0, "pmd_kB": 0}
     with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as process:
-        while tool and process.poll() is None:
+        while look and process.poll() is None:
             try:
                 smaps = Path(f"/proc/{process.pid}/smaps").read_text(encoding="utf-8")
             except OSError:
                 break
-            for name, sizes in tool.text_of(smaps).items():
+            for name, sizes in processes.text_of(smaps).items():
                 if name == file:
                     most = {key: max(most[key], sizes[key]) for key in most}
         process.wait()
@@ -102,7 +93,7 @@ def run(command: list[str], env: dict[str, str], file: str, tool: ModuleType | N
     return after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt, most
 
 
-def measure(program: Program, folder: Path, tool: ModuleType) -> None:
+def measure(program: Program, folder: Path) -> None:
     """Run one program off and on, and print its line."""
     missing = [f for f in (program.file, *program.beside) if not os.path.exists(f)]
     if missing:
@@ -115,15 +106,15 @@ def measure(program: Program, folder: Path, tool: ModuleType) -> None:
     command = [word.replace("{dir}", str(folder)) for word in program.command]
     file = str(folder / Path(program.file).name)
     switch("0")
-    run(command, env, file, None)
-    off, _ = run(command, env, file, None)
+    run(command, env, file, False)
+    off, _ = run(command, env, file, False)
     switch("1")
     blocks = stat("collapsed_blocks")
-    first, _ = run(command, env, file, None)
+    first, _ = run(command, env, file, False)
     settle()
-    _, sizes = run(command, env, file, tool)
+    _, sizes = run(command, env, file, True)
     settle()
-    third, _ = run(command, env, file, None)
+    third, _ = run(command, env, file, False)
     share = 100 * sizes["pmd_kB"] / max(sizes["eligible_kB"], 1)
     print(f"@program={program.name} | text_kB={sizes['text_kB']} eligible_kB={sizes['eligible_kB']} "
           f"pmd_kB={sizes['pmd_kB']} pmd_percent={share:.1f} collapsed_blocks={stat('collapsed_blocks') - blocks} "
@@ -140,7 +131,6 @@ def main() -> int:
     parser.add_argument("ir", help="LLVM IR for llc")
     parser.add_argument("only", nargs="*", help="names of programs (default all)")
     args = parser.parse_args()
-    tool = load_quirectl()
     image, folder = Path("/dev/shm/text.img"), Path("/tmp/text_programs")
     folder.mkdir()
     subprocess.run(["truncate", "-s", "300M", str(image)], check=True)
@@ -148,7 +138,7 @@ def main() -> int:
     subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
     for program in programs(args.c, args.cxx, args.ir):
         if not args.only or program.name in args.only:
-            measure(program, folder, tool)
+            measure(program, folder)
     subprocess.run(["umount", str(folder)], check=True)
     return 0
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from quirelib import commands, processes
+from quirelib.surface import Quire, Refused
+
+ABOUT = "Show and switch the memory-management features of a running quire kernel."
+FAILED, USAGE = 1, 2
+
+
+def positive(text: str) -> float:
+    """Return a number of seconds above zero."""
+    value = float(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _add(where: Any, name: str, run: Callable[..., None], text: str, **options: Any) -> argparse.ArgumentParser:
+    """Add a command and return its parser."""
+    command: argparse.ArgumentParser = where.add_parser(name, help=text, description=text, **options)
+    command.set_defaults(run=run)
+    return command
+
+
+def _json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_features(where: Any) -> None:
+    """Add the commands that show and switch features."""
+    _json(_add(where, "status", commands.status, "what is on"))
+    for name, text in (
+        ("enable", "switch on"),
+        ("disable", "switch off; what is shared or pooled stays until it wears off"),
+        ("drain", "switch off and undo what is shared or pooled"),
+    ):
+        _add(where, name, commands.switch, text).add_argument("feature", metavar="FEATURE|all")
+
+
+def _add_stats(where: Any) -> None:
+    """Add the command that shows counters."""
+    command = _add(where, "stats", commands.stats_command, "counters")
+    command.add_argument("feature", nargs="?", metavar="FEATURE")
+    _json(command)
+    command.add_argument("--watch", nargs="?", type=positive, const=1.0, metavar="SECONDS", help="again, with rates")
+    command.add_argument("--count", type=int, metavar="N", help="with --watch: print N times in all")
+
+
+def _add_knobs(where: Any) -> None:
+    """Add the commands that list, get and set knobs."""
+    knobs = where.add_parser("knobs", help="list, get and set knobs").add_subparsers(
+        dest="action", required=True, metavar="list|get|set")
+    action = _add(knobs, "list", commands.knobs_list, "all knobs and values")
+    action.add_argument("feature", nargs="?", metavar="FEATURE")
+    _json(action)
+    for name, run, text in (("get", commands.knobs_get, "one value"), ("set", commands.knobs_set, "change one")):
+        action = _add(knobs, name, run, text)
+        action.add_argument("feature", metavar="FEATURE")
+        action.add_argument("knob", metavar="KNOB")
+    action.add_argument("value", metavar="VALUE")
+
+
+def _add_processes(where: Any) -> None:
+    """Add the commands that tell of processes."""
+    for name, run, text in (
+        ("ps", processes.processes, "what processes share"),
+        ("rmap", processes.rmap_command, "what the reverse map of anonymous memory takes"),
+        ("text", processes.text_command, "how much of the text of processes is mapped by 2 MiB pages"),
+    ):
+        command = _add(where, name, run, text)
+        command.add_argument("pid", nargs="*", type=int, metavar="PID")
+        _json(command)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    top = argparse.ArgumentParser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
+    top.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where sys and proc are (default /)")
+    where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_features, _add_stats, _add_knobs, _add_processes):
+        add(where)
+    command = where.add_parser("boot", help="the boot option, and where it goes")
+    command.add_argument("features", nargs="*", metavar="FEATURE", help="default: those that are on now")
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do what the command line asks; 0, 1 if the kernel or the state refuses, 2 for a wrong command line."""
+    args = parser().parse_args(argv)
+    try:
+        if args.command == "boot":
+            present = (args.root / "sys/kernel/mm/quire").is_dir()
+            commands.boot_line(Quire(args.root) if present else None, args, args.root)
+        else:
+            args.run(Quire(args.root), args)
+    except Refused as error:
+        print(f"quirectl: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return 0

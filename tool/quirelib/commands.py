@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The commands that show and change features, counters and knobs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from quirelib.surface import FEATURES, Quire, Refused, columns, read
+
+ABOUT = {
+    "fork": "fork shares page tables copy-on-write",
+    "shm": "processes share the page tables of shared memory",
+    "prezero": "free pages are zeroed ahead of faults",
+    "text": "program text is mapped by 2 MiB pages",
+    "rmap": "less reverse-mapping work in fork, exec and exit",
+}
+WRITES = {"disable": "0", "enable": "1", "drain": "2"}
+
+
+def status(quire: Quire, args: argparse.Namespace) -> None:
+    """Print the state of every feature."""
+    states = {f: quire.state(f) for f in quire.features()}
+    if args.json:
+        print(json.dumps({"version": quire.version(), "kernel": quire.release(), "features": states}, indent=2))
+        return
+    print(f"quire {quire.version()} on {quire.release()}")
+    print(columns([[f"  {f}", state, ABOUT.get(f, "")] for f, state in states.items()]) or "  no feature is built in")
+    broken = [f for f, state in states.items() if state == "disabled_by_warning"]
+    if broken:
+        print(f"\n{', '.join(broken)}: the kernel found an inconsistency and switched it off until the next boot; "
+              "see dmesg.")
+    elif states and not any(state == "on" for state in states.values()):
+        print("\nNothing is on. To switch on: quirectl enable FEATURE, or at boot: quirectl boot")
+
+
+def switch(quire: Quire, args: argparse.Namespace) -> None:
+    """Switch features on or off, or drain them, and print the command that takes it back."""
+    failed = []
+    for feature in quire.chosen(args.feature):
+        before = quire.state(feature)
+        try:
+            quire.write(quire.top / feature / "enabled", WRITES[args.command], f"{args.command} {feature}")
+        except Refused as error:
+            failed.append(str(error))
+            continue
+        after = quire.state(feature)
+        undo = {("off", "on"): "disable", ("on", "off"): "enable"}.get((before, after))
+        print(f"{feature}: {before} -> {after}" + (f"   (back: quirectl {undo} {feature})" if undo else ""))
+    if failed:
+        raise Refused("\n".join(failed))
+
+
+def show_stats(quire: Quire, features: list[str], before: dict | None, seconds: float) -> dict:
+    """Print the counters, and rates if there is a reading from before; return the reading."""
+    now = {f: quire.stats(f) for f in features}
+    rows = [["FEATURE", "COUNTER", "VALUE"] + (["PER SECOND"] if before else [])]
+    for feature, stats in now.items():
+        for name, value in stats.items():
+            row = [feature, name, str(value)]
+            if before:
+                row.append(f"{(value - before[feature].get(name, 0)) / seconds:.1f}")
+            rows.append(row)
+    print(columns(rows) if len(rows) > 1 else "no counters", flush=True)
+    return now
+
+
+def stats_command(quire: Quire, args: argparse.Namespace) -> None:
+    """Print counters once, or again and again with their rates."""
+    features = quire.chosen(args.feature)
+    if args.json:
+        print(json.dumps({f: quire.stats(f) for f in features}, indent=2))
+        return
+    reading = show_stats(quire, features, None, 0)
+    turns = args.count - 1 if args.count else None
+    while args.watch and turns != 0:
+        start = time.monotonic()
+        time.sleep(args.watch)
+        print()
+        reading = show_stats(quire, features, reading, time.monotonic() - start)
+        turns = turns - 1 if turns is not None else None
+
+
+def knobs_list(quire: Quire, args: argparse.Namespace) -> None:
+    """Print the knobs and their values."""
+    found = {f: {k: read(p) for k, p in quire.knobs(f).items()} for f in quire.chosen(args.feature)}
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return
+    rows = [[f, k, v] for f, knobs in found.items() for k, v in knobs.items()]
+    print(columns([["FEATURE", "KNOB", "VALUE"], *rows]) if rows else "no knobs")
+
+
+def knobs_get(quire: Quire, args: argparse.Namespace) -> None:
+    """Print one knob's value."""
+    if args.feature == "all":
+        raise Refused("name one feature.")
+    (feature,) = quire.chosen(args.feature)
+    print(read(quire.knob_path(feature, args.knob)))
+
+
+def knobs_set(quire: Quire, args: argparse.Namespace) -> None:
+    """Set one knob and print the command that takes it back."""
+    if args.feature == "all":
+        raise Refused("name one feature.")
+    (feature,) = quire.chosen(args.feature)
+    path = quire.knob_path(feature, args.knob)
+    before = read(path)
+    quire.write(path, args.value, f"{feature}/{args.knob}")
+    if before == "-":
+        print(f"{feature}/{args.knob}: done")
+        return
+    print(f"{feature}/{args.knob}: {before} -> {read(path)}   "
+          f"(back: quirectl knobs set {feature} {args.knob} {before})")
+
+
+def boot_line(quire: Quire | None, args: argparse.Namespace, root: Path) -> None:
+    """Print the boot option for some features, and where it goes."""
+    names = args.features or (["all"] if quire is None else [f for f in quire.features() if quire.state(f) == "on"])
+    unknown = [n for n in names if n not in (*FEATURES, "all")]
+    if unknown:
+        raise Refused(f"there is no feature {unknown[0]!r}; there are: {', '.join(FEATURES)}, or say all.")
+    option = "quire=on" if "all" in names else "quire=" + (",".join(names) or "off")
+    print(f"boot option: {option}")
+    cmdline = root / "proc/cmdline"
+    words = cmdline.read_text(encoding="utf-8").split() if cmdline.is_file() else []
+    ours = [w for w in words if w.startswith("quire=")]
+    print(f"booted with: {ours[-1] if ours else 'no quire= option (all off)'}")
+    print(
+        "\nWith GRUB, as root:\n"
+        f"  echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {option}\"' >/etc/default/grub.d/quire.cfg\n"
+        "  update-grub\n"
+        "To take it back: remove that file and run update-grub again. For one boot only: press e in GRUB's menu\n"
+        "and add the option to the line that starts with linux."
+    )

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The commands that tell of processes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+
+from quirelib.surface import Quire, Refused, columns
+
+BLOCK = 2 << 20
+
+
+def read_processes(quire: Quire, pids: list[int], file: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, name and a proc file's text of all processes, or of some, in the order of their numbers.
+
+    Passed over is what has ended, is another user's, or has no such file in this kernel.
+    """
+    for pid in sorted(int(p.name) for p in quire.proc.iterdir() if p.name.isdigit()):
+        if pids and pid not in pids:
+            continue
+        folder = quire.proc / str(pid)
+        try:
+            text = (folder / file).read_text(encoding="utf-8", errors="replace")
+            yield pid, (folder / "comm").read_text(encoding="utf-8", errors="replace").strip(), text
+        except OSError:
+            continue
+
+
+def processes(quire: Quire, args: argparse.Namespace) -> None:
+    """Print what processes share, of those that the kernel tells about."""
+    found = [{"pid": pid, "name": name, "quire": text.strip().splitlines()}
+             for pid, name, text in read_processes(quire, args.pid, "quire")]
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return
+    if not found:
+        raise Refused(
+            "no process with a readable /proc/PID/quire. Run quirectl as root; if that changes nothing,\n"
+            "this kernel has neither fork nor shm built in."
+        )
+    rows = [["PID", "NAME", "SHARES"]]
+    for process in found:
+        lines = [" ".join(line.split()) for line in process["quire"]]
+        rows.append([str(process["pid"]), process["name"], "; ".join(lines)])
+    print(columns(rows))
+
+
+RMAP_KEYS = {"areas": "rmap_areas", "borrowed": "rmap_borrowed", "inside": "rmap_inside", "links": "rmap_links",
+             "kB": "rmap_links_kb"}
+
+
+def rmap_command(quire: Quire, args: argparse.Namespace) -> None:
+    """Print what the reverse map of anonymous memory takes, per process and in all."""
+    found = []
+    for pid, name, text in read_processes(quire, args.pid, "quire"):
+        told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        if RMAP_KEYS["links"] in told:
+            found.append({"pid": pid, "name": name, **{key: int(told[line]) for key, line in RMAP_KEYS.items()}})
+    total = {key: sum(f[key] for f in found) for key in RMAP_KEYS}
+    if args.json:
+        print(json.dumps({"processes": found, "total": total}, indent=2))
+        return
+    if not found:
+        raise Refused("no process whose /proc/PID/quire tells of its reverse map. Run quirectl as root; if that\n"
+                      "changes nothing, this kernel has no rmap built in.")
+    rows = [["PID", "NAME", "AREAS", "BORROWED", "INSIDE", "LINKS", "LINKS kB"]]
+    rows += [[str(f["pid"]), f["name"], *(str(f[key]) for key in RMAP_KEYS)] for f in found]
+    rows.append(["", "ReverseMaps", *(str(total[key]) for key in RMAP_KEYS)])
+    print(columns(rows))
+
+
+def text_of(smaps: str) -> dict[str, dict[str, int]]:
+    """Return, for each file whose text is mapped, kB of it: all, in whole blocks that a PMD can map, and mapped so.
+
+    A block can be mapped by a PMD where its address and its offset in the file are equal modulo 2 MiB.
+    """
+    found: dict[str, dict[str, int]] = {}
+    current: dict[str, int] | None = None
+    for line in smaps.splitlines():
+        words = line.split(None, 5)
+        if len(words) >= 5 and "-" in words[0] and not words[0].endswith(":"):
+            name = words[5] if len(words) == 6 else ""
+            current = None
+            if "x" in words[1] and name.startswith("/"):
+                start, end = (int(word, 16) for word in words[0].split("-"))
+                first, last = -(-start // BLOCK), end // BLOCK
+                fits = (start - int(words[2], 16)) % BLOCK == 0 and last > first
+                current = found.setdefault(name, {"text_kB": 0, "eligible_kB": 0, "pmd_kB": 0})
+                current["text_kB"] += (end - start) >> 10
+                current["eligible_kB"] += (last - first) * BLOCK >> 10 if fits else 0
+        elif current is not None and words and words[0] == "FilePmdMapped:":
+            current["pmd_kB"] += int(words[1])
+    return found
+
+
+def text_command(quire: Quire, args: argparse.Namespace) -> None:
+    """Print how much of the text of processes is mapped by 2 MiB pages."""
+    found = []
+    for pid, name, smaps in read_processes(quire, args.pid, "smaps"):
+        for file, sizes in text_of(smaps).items():
+            if sizes["eligible_kB"] or args.pid:
+                found.append({"pid": pid, "name": name, "file": file, **sizes})
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return
+    if not found:
+        raise Refused("no readable process has text that could be mapped by 2 MiB pages; run quirectl as root, "
+                      "or name a process.")
+    rows = [["PID", "NAME", "TEXT kB", "ELIGIBLE kB", "BY 2 MIB kB", "FILE"]]
+    rows += [[str(f[k]) for k in ("pid", "name", "text_kB", "eligible_kB", "pmd_kB", "file")] for f in found]
+    print(columns(rows))

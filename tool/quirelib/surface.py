@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a quire kernel offers in /sys and /proc, and why it refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+FEATURES = ("fork", "shm", "prezero", "text", "rmap")
+NOT_KNOBS = ("enabled", "state")
+SYSCTLS = ("scrub_start", "scrub_stop", "scrub_load")
+
+
+class Refused(Exception):
+    """Something cannot be done; the message says why and what to do next."""
+
+
+def read(path: Path) -> str:
+    """Return a file's text without the newline at its end, or "-" where the kernel only takes values."""
+    if path.exists() and not path.stat().st_mode & 0o444:
+        return "-"
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except PermissionError as error:
+        raise Refused(f"{path} may not be read by this user. Run quirectl as root.") from error
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}") from error
+
+
+class Quire:
+    """The kernel's surface, below a root folder which is / but in tests."""
+
+    def __init__(self, root: Path) -> None:
+        self.top = root / "sys/kernel/mm/quire"
+        self.proc = root / "proc"
+        if not self.top.is_dir():
+            raise Refused(
+                f"this is not a quire kernel ({self.release()} has no {self.top}).\n"
+                "Boot one; in the quire repository `make demo` boots one in a guest."
+            )
+
+    def release(self) -> str:
+        """Return the name of the running kernel."""
+        path = self.proc / "sys/kernel/osrelease"
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else "the running kernel"
+
+    def version(self) -> str:
+        """Return the version of quire."""
+        path = self.top / "version"
+        return read(path) if path.is_file() else "unknown"
+
+    def features(self) -> list[str]:
+        """Return the features that are built in: ours in their order, then others."""
+        found = {p.name for p in self.top.iterdir() if (p / "enabled").is_file()}
+        return [f for f in FEATURES if f in found] + sorted(found - set(FEATURES))
+
+    def chosen(self, name: str | None) -> list[str]:
+        """Return the features that a word names: one, or all."""
+        present = self.features()
+        if name in (None, "all"):
+            return present
+        if name in present:
+            return [name]
+        if name in FEATURES:
+            raise Refused(f"the feature {name} is not built into this kernel; it has: {', '.join(present) or 'none'}.")
+        raise Refused(f"there is no feature {name!r}; this kernel has: {', '.join(present) or 'none'}, or say all.")
+
+    def state(self, feature: str) -> str:
+        """Return on, off, draining or disabled_by_warning."""
+        return read(self.top / feature / "state")
+
+    def stats(self, feature: str) -> dict[str, int]:
+        """Return a feature's counters."""
+        folder = self.top / feature / "stats"
+        if not folder.is_dir():
+            return {}
+        return {p.name: int(read(p)) for p in sorted(folder.iterdir())}
+
+    def knob_path(self, feature: str, knob: str) -> Path:
+        """Return the file of a knob."""
+        paths = self.knobs(feature)
+        if knob not in paths:
+            known = ", ".join(paths) or "none"
+            raise Refused(f"{feature} has no knob {knob!r}; its knobs: {known}.")
+        return paths[knob]
+
+    def knobs(self, feature: str) -> dict[str, Path]:
+        """Return the knobs of a feature and their files; prezero's include the sysctls of its daemon."""
+        found = {p.name: p for p in sorted((self.top / feature).iterdir()) if p.is_file() and p.name not in NOT_KNOBS}
+        if feature == "prezero":
+            for name in SYSCTLS:
+                path = self.proc / "sys/vm" / name
+                if path.is_file():
+                    found[name] = path
+        return found
+
+    def write(self, path: Path, value: str, what: str) -> None:
+        """Write a value, or raise Refused with what to do next."""
+        try:
+            # One write(2) that must not make a file where the kernel has none.
+            fd = os.open(path, os.O_WRONLY)
+            try:
+                os.write(fd, value.encode())
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise Refused(f"{what}: {self.advice(error, path, value)}") from error
+
+    def advice(self, error: OSError, path: Path, value: str) -> str:
+        """Return why a write failed, and what to do."""
+        disabled = path.name == "enabled" and self.state(path.parent.name) == "disabled_by_warning"
+        if disabled and value == "1":
+            return (
+                "the kernel found an inconsistency and keeps this feature off until the next boot.\n"
+                "Look for the warning in `dmesg`, and report it; `quirectl drain` undoes what is left."
+            )
+        if error.errno in (errno.EACCES, errno.EPERM):
+            if os.geteuid() != 0:
+                return "only root may change this. Run the command with sudo."
+            return "the kernel does not allow this; `dmesg | tail` may say why."
+        if error.errno in (errno.EINVAL, errno.ERANGE):
+            now = "" if read(path) == "-" else f" (it stays {read(path)})"
+            return f"the kernel takes no such value: {value!r}{now}. Its bounds are in admin-guide/mm/quire."
+        if error.errno == errno.EBUSY:
+            return "the feature is busy; wait until its state is on or off (`quirectl status`) and try again."
+        if error.errno == errno.ENOMEM:
+            return "the kernel had too little memory to undo everything; free some and try again."
+        return f"{error.strerror}; `dmesg | tail` may say why."
+
+
+def columns(rows: list[list[str]]) -> str:
+    """Return lines with aligned columns."""
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))] if rows else []
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows)
