@@ -82,6 +82,17 @@ def test_status_json(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert data == {"version": "0.1", "kernel": "6.12.117-quire", "features": {"fork": "off", "prezero": "on"}}
 
 
+def test_advice_when_nothing_is_on(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What status says to do switches something on."""
+    feature_file(tree, "prezero/state").write_text("off\n", encoding="utf-8")
+    assert run(tree, "status") == 0
+    advised = re.search(r"at boot: quirectl (.*)$", capsys.readouterr().out, re.M)
+    assert advised and run(tree, *advised.group(1).split()) == 0
+    assert "boot option: quire=on\n" in capsys.readouterr().out
+    assert run(tree, "boot") == 0
+    assert "boot option: quire=off\nnothing is on now" in capsys.readouterr().out
+
+
 def test_status_names_what_warned(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A feature that the kernel took off is pointed out."""
     feature_file(tree, "fork/state").write_text("disabled_by_warning\n", encoding="utf-8")

@@ -33,7 +33,7 @@ def status(quire: Quire, args: argparse.Namespace) -> None:
         print(f"\n{', '.join(broken)}: the kernel found an inconsistency and switched it off until the next boot; "
               "see dmesg.")
     elif states and not any(state == "on" for state in states.values()):
-        print("\nNothing is on. To switch on: quirectl enable FEATURE, or at boot: quirectl boot")
+        print("\nNothing is on. To switch on: quirectl enable FEATURE, or at boot: quirectl boot all")
 
 
 def switch(quire: Quire, args: argparse.Namespace) -> None:
@@ -124,6 +124,8 @@ def boot_line(quire: Quire | None, args: argparse.Namespace, root: Path) -> None
         raise Refused(f"there is no feature {unknown[0]!r}; there are: {', '.join(FEATURES)}, or say all.")
     option = "quire=on" if "all" in names else "quire=" + (",".join(names) or "off")
     print(f"boot option: {option}")
+    if not names:
+        print("nothing is on now, so nothing would be; for others: quirectl boot all, or quirectl boot FEATURE...")
     cmdline = root / "proc/cmdline"
     words = cmdline.read_text(encoding="utf-8").split() if cmdline.is_file() else []
     ours = [w for w in words if w.startswith("quire=")]
