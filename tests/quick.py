@@ -29,7 +29,7 @@ PAPERS = "bench::test_papers_are_written_from_the_data"
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
     """Return the rows of a feature: its sources, headers and selftests, and its hooks."""
     reached = " ".join([*tests, UNITS])
-    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", f"{reached} layers"),
+    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", f"{reached} knobs layers"),
             (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
 
 
@@ -65,11 +65,13 @@ ROWS: list[tuple[str, str]] = [
     ("bench/attribut*", "attribute"),
     ("bench/*", "bench"),
     ("tool/quirelib/processes.py", "quirectl text"),
+    ("tool/quirelib/knobs.py", "knobs quirectl"),
     ("tool/*", "quirectl"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
+    ("tests/kernel_surface.py", "knobs"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
@@ -82,8 +84,8 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
 # Of these no test that runs here wants a kernel.
-HOST = {"attribute", "build", "deb", "docs", "ktap", "layers", "mm_sets", "off", "packages", "pg_regress", "quick",
-        "quirectl", "sets", "splat", "text_sets", "tree"}
+HOST = {"attribute", "build", "deb", "docs", "knobs", "ktap", "layers", "mm_sets", "off", "packages", "pg_regress",
+        "quick", "quirectl", "sets", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -27,12 +27,13 @@ def _tree(tmp_path: Path) -> Path:
         top / "version": "0.1",
         top / "fork/enabled": "0",
         top / "fork/state": "off",
-        top / "fork/threshold_pages": "512",
+        top / "fork/min_tables": "512",
         top / "fork/stats/shared": "12",
         top / "fork/stats/fallback_pinned": "3",
         top / "prezero/enabled": "1",
         top / "prezero/state": "on",
         top / "prezero/scrub_now": "",
+        top / "prezero/zeroed_blocks": "Node 0, zone DMA32 1 2\nNode 0, zone Normal 3 4",
         top / "prezero/stats/hit": "7",
         tmp_path / "proc/sys/vm/scrub_start": "100",
         tmp_path / "proc/sys/kernel/osrelease": "6.12.117-quire",
@@ -45,6 +46,7 @@ def _tree(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
     (top / "prezero/scrub_now").chmod(0o200)
+    (top / "prezero/zeroed_blocks").chmod(0o444)
     return tmp_path
 
 
@@ -212,10 +214,10 @@ def test_knobs_list_and_get(tree: Path, capsys: pytest.CaptureFixture[str]) -> N
     """Switches and counters are no knobs; the daemon's sysctls are prezero's; a write-only file is not read."""
     assert run(tree, "knobs", "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
-        "fork": {"threshold_pages": "512"},
+        "fork": {"min_tables": "512"},
         "prezero": {"scrub_now": "-", "scrub_start": "100"},
     }
-    assert run(tree, "knobs", "get", "fork", "threshold_pages") == 0
+    assert run(tree, "knobs", "get", "fork", "min_tables") == 0
     assert capsys.readouterr().out == "512\n"
 
 
@@ -229,16 +231,48 @@ def test_knobs_set(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_knobs_set_bad_value(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A refused value is named, with what the knob stays at."""
     refuse_writes(monkeypatch, errno.EINVAL)
-    assert run(tree, "knobs", "set", "fork", "threshold_pages", "lots") == 1
+    assert run(tree, "knobs", "set", "fork", "min_tables", "lots") == 1
     err = capsys.readouterr().err
-    assert "'lots' (it stays 512)" in err
-    assert feature_file(tree, "fork/threshold_pages").read_text(encoding="utf-8") == "512\n"
+    assert "'lots' (it stays 512). It takes 1 to 1073741824 (page tables).\n" in err
+    assert feature_file(tree, "fork/min_tables").read_text(encoding="utf-8") == "512\n"
+
+
+def test_gauges_are_no_knobs(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can only be read is listed apart; setting it is answered with what it is, and writes nothing."""
+    assert run(tree, "gauges", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)["prezero"]) == ["zeroed_blocks"]
+    before = feature_file(tree, "prezero/zeroed_blocks").read_text(encoding="utf-8")
+    assert run(tree, "knobs", "get", "prezero", "zeroed_blocks") == 0 and capsys.readouterr().out == before
+    assert run(tree, "knobs", "set", "prezero", "zeroed_blocks", "1") == 1
+    error = capsys.readouterr().err
+    assert "prezero/zeroed_blocks is a gauge: it is read-only" in error and "dmesg" not in error
+    assert "What can be set of prezero: scrub_now, scrub_start." in error
+    assert feature_file(tree, "prezero/zeroed_blocks").read_text(encoding="utf-8") == before
+
+
+def test_values_of_several_lines_keep_their_column(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each further line of a value is below its first one."""
+    assert run(tree, "gauges") == 0
+    head, first, second = capsys.readouterr().out.splitlines()
+    column = head.index("VALUE")
+    assert first.startswith("prezero  zeroed_blocks  Node 0, zone DMA32 1 2")
+    assert second == " " * column + "Node 0, zone Normal 3 4" and first[column:].startswith("Node 0")
+
+
+def test_explanation(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bounds, default and unit are told on any kernel; on quire, of what that kernel has."""
+    assert run(tree, "knobs", "explain") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^fork +min_tables +1 to 1073741824 +16 +page tables +\w", out, re.M) and "rmap" not in out
+    assert run(tmp_path_factory.mktemp("other"), "knobs", "explain", "rmap") == 0
+    assert re.search(r"^rmap +defer_faults +0 to 4096 +32 ", capsys.readouterr().out, re.M)
+    assert run(tmp_path_factory.mktemp("other"), "knobs", "explain", "frok") == 1
 
 
 def test_unknown_knob(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong knob is answered with the right ones, and no file appears."""
     assert run(tree, "knobs", "set", "fork", "treshold", "1") == 1
-    assert "its knobs: threshold_pages" in capsys.readouterr().err
+    assert "its knobs: min_tables" in capsys.readouterr().err
     assert not feature_file(tree, "fork/treshold").exists()
 
 
@@ -323,7 +357,7 @@ def test_command_line() -> None:
     assert wrong.returncode == 2
     text = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True, check=True).stdout
     page = (ROOT / "docs/man/quirectl.8").read_text(encoding="utf-8")
-    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "ps", "rmap", "text", "boot")
+    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "gauges", "ps", "rmap", "text", "boot")
     for command in commands:
         assert re.search(rf"^ +{command}\b", text, re.M)
         assert re.search(rf'^\.BR? "?{command}\b', page, re.M), command

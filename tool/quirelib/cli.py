@@ -58,16 +58,22 @@ def _add_stats(where: Any) -> None:
 
 def _add_knobs(where: Any) -> None:
     """Add the commands that list, get and set knobs."""
-    knobs = where.add_parser("knobs", help="list, get and set knobs").add_subparsers(
-        dest="action", required=True, metavar="list|get|set")
+    knobs = where.add_parser("knobs", help="list, explain, get and set knobs").add_subparsers(
+        dest="action", required=True, metavar="list|explain|get|set")
     action = _add(knobs, "list", commands.knobs_list, "all knobs and values")
     action.add_argument("feature", nargs="?", metavar="FEATURE")
     _json(action)
+    action = _add(knobs, "explain", commands.knobs_explain, "bounds, default, unit and meaning; on any kernel")
+    action.add_argument("feature", nargs="?", metavar="FEATURE")
+    action.set_defaults(anywhere=True)
     for name, run, text in (("get", commands.knobs_get, "one value"), ("set", commands.knobs_set, "change one")):
         action = _add(knobs, name, run, text)
         action.add_argument("feature", metavar="FEATURE")
         action.add_argument("knob", metavar="KNOB")
     action.add_argument("value", metavar="VALUE")
+    command = _add(where, "gauges", commands.gauges_command, "what the kernel shows beside knobs and counters")
+    command.add_argument("feature", nargs="?", metavar="FEATURE")
+    _json(command)
 
 
 def _add_processes(where: Any) -> None:
@@ -89,7 +95,8 @@ def parser() -> argparse.ArgumentParser:
     where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_features, _add_stats, _add_knobs, _add_processes):
         add(where)
-    command = where.add_parser("boot", help="the boot option, and where it goes")
+    command = _add(where, "boot", commands.boot_line, "the boot option, and where it goes; on any kernel")
+    command.set_defaults(anywhere=True)
     command.add_argument("features", nargs="*", metavar="FEATURE", help="default: those that are on now")
     return top
 
@@ -98,11 +105,8 @@ def main(argv: list[str] | None = None) -> int:
     """Do what the command line asks; 0, 1 if the kernel or the state refuses, 2 for a wrong command line."""
     args = parser().parse_args(argv)
     try:
-        if args.command == "boot":
-            present = (args.root / "sys/kernel/mm/quire").is_dir()
-            commands.boot_line(Quire(args.root) if present else None, args, args.root)
-        else:
-            args.run(Quire(args.root), args)
+        elsewhere = getattr(args, "anywhere", False) and not (args.root / "sys/kernel/mm/quire").is_dir()
+        args.run(None if elsewhere else Quire(args.root), args)
     except Refused as error:
         print(f"quirectl: {error}", file=sys.stderr)
         return FAILED

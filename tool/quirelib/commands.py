@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 
+from quirelib.knobs import KNOBS
 from quirelib.surface import FEATURES, Quire, Refused, columns, read
 
 ABOUT = {
@@ -83,14 +83,38 @@ def stats_command(quire: Quire, args: argparse.Namespace) -> None:
         turns = turns - 1 if turns is not None else None
 
 
+def show_values(found: dict[str, dict[str, str]], what: str, as_json: bool) -> None:
+    """Print the values of knobs or gauges."""
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    rows = [[feature, name, value] for feature, values in found.items() for name, value in values.items()]
+    print(columns([["FEATURE", what, "VALUE"], *rows]) if rows else f"no {what.lower()}s")
+
+
 def knobs_list(quire: Quire, args: argparse.Namespace) -> None:
     """Print the knobs and their values."""
     found = {f: {k: read(p) for k, p in quire.knobs(f).items()} for f in quire.chosen(args.feature)}
-    if args.json:
-        print(json.dumps(found, indent=2))
-        return
-    rows = [[f, k, v] for f, knobs in found.items() for k, v in knobs.items()]
-    print(columns([["FEATURE", "KNOB", "VALUE"], *rows]) if rows else "no knobs")
+    show_values(found, "KNOB", args.json)
+
+
+def gauges_command(quire: Quire, args: argparse.Namespace) -> None:
+    """Print the gauges and their values."""
+    found = {f: {k: read(p) for k, p in quire.gauges(f).items()} for f in quire.chosen(args.feature)}
+    show_values(found, "GAUGE", args.json)
+
+
+def knobs_explain(quire: Quire | None, args: argparse.Namespace) -> None:
+    """Print what is known of each knob; on a quire kernel, of those that it has."""
+    if quire:
+        features = quire.chosen(args.feature)
+    else:
+        features = list(FEATURES) if args.feature in (None, "all") else [args.feature]
+    rows = [["FEATURE", "KNOB", "BOUNDS", "DEFAULT", "UNIT", "WHAT"]]
+    rows += [[k.feature, k.name, k.bounds, k.default, k.unit, k.what] for k in KNOBS if k.feature in features]
+    if len(rows) == 1:
+        raise Refused(f"nothing is known of knobs of {args.feature!r}; there are: {', '.join(FEATURES)}, or say all.")
+    print(columns(rows))
 
 
 def knobs_get(quire: Quire, args: argparse.Namespace) -> None:
@@ -98,7 +122,7 @@ def knobs_get(quire: Quire, args: argparse.Namespace) -> None:
     if args.feature == "all":
         raise Refused("name one feature.")
     (feature,) = quire.chosen(args.feature)
-    print(read(quire.knob_path(feature, args.knob)))
+    print(read(quire.knob_path(feature, args.knob, gauges=True)))
 
 
 def knobs_set(quire: Quire, args: argparse.Namespace) -> None:
@@ -116,7 +140,7 @@ def knobs_set(quire: Quire, args: argparse.Namespace) -> None:
           f"(back: quirectl knobs set {feature} {args.knob} {before})")
 
 
-def boot_line(quire: Quire | None, args: argparse.Namespace, root: Path) -> None:
+def boot_line(quire: Quire | None, args: argparse.Namespace) -> None:
     """Print the boot option for some features, and where it goes."""
     names = args.features or (["all"] if quire is None else [f for f in quire.features() if quire.state(f) == "on"])
     unknown = [n for n in names if n not in (*FEATURES, "all")]
@@ -126,7 +150,7 @@ def boot_line(quire: Quire | None, args: argparse.Namespace, root: Path) -> None
     print(f"boot option: {option}")
     if not names:
         print("nothing is on now, so nothing would be; for others: quirectl boot all, or quirectl boot FEATURE...")
-    cmdline = root / "proc/cmdline"
+    cmdline = args.root / "proc/cmdline"
     words = cmdline.read_text(encoding="utf-8").split() if cmdline.is_file() else []
     ours = [w for w in words if w.startswith("quire=")]
     print(f"booted with: {ours[-1] if ours else 'no quire= option (all off)'}")

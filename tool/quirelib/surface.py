@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from pathlib import Path
 
+from quirelib import knobs
+
 FEATURES = ("fork", "shm", "prezero", "text", "rmap")
 NOT_KNOBS = ("enabled", "state")
+WRITABLE = 0o222
 SYSCTLS = ("scrub_start", "scrub_stop", "scrub_load")
 
 
@@ -77,23 +81,36 @@ class Quire:
             return {}
         return {p.name: int(read(p)) for p in sorted(folder.iterdir())}
 
-    def knob_path(self, feature: str, knob: str) -> Path:
-        """Return the file of a knob."""
+    def knob_path(self, feature: str, knob: str, gauges: bool = False) -> Path:
+        """Return the file of a knob, or, if these are wanted too, of a gauge."""
         paths = self.knobs(feature)
-        if knob not in paths:
-            known = ", ".join(paths) or "none"
-            raise Refused(f"{feature} has no knob {knob!r}; its knobs: {known}.")
-        return paths[knob]
+        known = ", ".join(paths) or "none"
+        if knob in paths:
+            return paths[knob]
+        shown = self.gauges(feature)
+        if knob in shown and gauges:
+            return shown[knob]
+        if knob in shown:
+            raise Refused(f"{feature}/{knob} is a gauge: it is read-only, the kernel shows by it what is. "
+                          f"What can be set of {feature}: {known}.")
+        raise Refused(f"{feature} has no knob {knob!r}; its knobs: {known}.")
+
+    def _files(self, feature: str) -> dict[str, Path]:
+        return {p.name: p for p in sorted((self.top / feature).iterdir()) if p.is_file() and p.name not in NOT_KNOBS}
 
     def knobs(self, feature: str) -> dict[str, Path]:
         """Return the knobs of a feature and their files; prezero's include the sysctls of its daemon."""
-        found = {p.name: p for p in sorted((self.top / feature).iterdir()) if p.is_file() and p.name not in NOT_KNOBS}
+        found = {name: path for name, path in self._files(feature).items() if path.stat().st_mode & WRITABLE}
         if feature == "prezero":
             for name in SYSCTLS:
                 path = self.proc / "sys/vm" / name
                 if path.is_file():
                     found[name] = path
         return found
+
+    def gauges(self, feature: str) -> dict[str, Path]:
+        """Return the files beside a feature's knobs that can only be read."""
+        return {name: path for name, path in self._files(feature).items() if not path.stat().st_mode & WRITABLE}
 
     def write(self, path: Path, value: str, what: str) -> None:
         """Write a value, or raise Refused with what to do next."""
@@ -121,7 +138,9 @@ class Quire:
             return "the kernel does not allow this; `dmesg | tail` may say why."
         if error.errno in (errno.EINVAL, errno.ERANGE):
             now = "" if read(path) == "-" else f" (it stays {read(path)})"
-            return f"the kernel takes no such value: {value!r}{now}. Its bounds are in admin-guide/mm/quire."
+            return f"the kernel takes no such value: {value!r}{now}.{bounds(path)}"
+        if error.errno == errno.EAGAIN and path.name == "scrub_now":
+            return "prezero is off; switch it on first: quirectl enable prezero"
         if error.errno == errno.EBUSY:
             return "the feature is busy; wait until its state is on or off (`quirectl status`) and try again."
         if error.errno == errno.ENOMEM:
@@ -129,7 +148,18 @@ class Quire:
         return f"{error.strerror}; `dmesg | tail` may say why."
 
 
+def bounds(path: Path) -> str:
+    """Return a sentence that says what a knob's file takes, "" where that is not known."""
+    feature = "prezero" if path.name in SYSCTLS else path.parent.name
+    knob = knobs.find(feature, path.name)
+    return f" It takes {knob.bounds} ({knob.unit})." if knob else ""
+
+
 def columns(rows: list[list[str]]) -> str:
-    """Return lines with aligned columns."""
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))] if rows else []
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows)
+    """Return lines with aligned columns; the further lines of a cell come below its first one."""
+    lines = []
+    for row in rows:
+        cells = [cell.splitlines() or [""] for cell in row]
+        lines += [list(line) for line in itertools.zip_longest(*cells, fillvalue="")]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
