@@ -17,6 +17,8 @@ from quirelib import cli, commands
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "tool" / "quirectl"
+COMMANDS = ("status", "enable", "disable", "drain", "stats", "knobs", "gauges", "save", "apply", "ps", "rmap", "text",
+            "boot")
 
 
 @pytest.fixture(name="tree")
@@ -357,7 +359,6 @@ def test_command_line() -> None:
     assert wrong.returncode == 2
     text = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True, check=True).stdout
     page = (ROOT / "docs/man/quirectl.8").read_text(encoding="utf-8")
-    commands = ("status", "enable", "disable", "drain", "stats", "knobs", "gauges", "ps", "rmap", "text", "boot")
-    for command in commands:
+    for command in COMMANDS:
         assert re.search(rf"^ +{command}\b", text, re.M)
         assert re.search(rf'^\.BR? "?{command}\b', page, re.M), command

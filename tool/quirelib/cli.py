@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quirelib import commands, processes
+from quirelib import commands, processes, settings
 from quirelib.surface import Quire, Refused
 
 ABOUT = "Show and switch the memory-management features of a running quire kernel."
@@ -76,6 +76,16 @@ def _add_knobs(where: Any) -> None:
     _json(command)
 
 
+def _add_settings(where: Any) -> None:
+    """Add the commands that store and set what is set."""
+    command = _add(where, "save", settings.save, "write what is set to a file")
+    command.add_argument("--output", type=Path, metavar="FILE", help="default /etc/quire.conf; - is standard output")
+    command = _add(where, "apply", settings.apply, "set what a file says")
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default /etc/quire.conf")
+    command.add_argument("--strict", action="store_true",
+                         help="status 1 if a line was refused; the others are set all the same")
+
+
 def _add_processes(where: Any) -> None:
     """Add the commands that tell of processes."""
     for name, run, text in (
@@ -93,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
     top.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where sys and proc are (default /)")
     where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_features, _add_stats, _add_knobs, _add_processes):
+    for add in (_add_features, _add_stats, _add_knobs, _add_settings, _add_processes):
         add(where)
     command = _add(where, "boot", commands.boot_line, "the boot option, and where it goes; on any kernel")
     command.set_defaults(anywhere=True)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The commands that write what is set to a file, and set what a file says.
+
+A line of the file is `feature.knob = value`; `feature.enabled` is the switch. What follows a # is a comment. Lines are
+applied in their order, so knobs that are to hold from the start come before their feature's switch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from quirelib.output import write_whole
+from quirelib.surface import Quire, Refused, read
+
+DEFAULT = "etc/quire.conf"
+HEAD = """\
+# What is set of quire, one feature.knob = value in a line. Written by quirectl save
+# on {release}, quire {version}. quirectl apply sets it, in this order; quire.service
+# does so at boot. quirectl knobs explain tells what each takes; enabled is 0 or 1.
+"""
+BROKEN = "# The kernel had switched it off because of an inconsistency.\n"
+
+
+def save_text(quire: Quire) -> str:
+    """Return what is set as the text of a file: of each feature first the knobs, then the switch."""
+    parts = [HEAD.format(release=quire.release(), version=quire.version())]
+    for feature in quire.features():
+        values = {knob: read(path) for knob, path in quire.knobs(feature).items()}
+        lines = [f"{feature}.{knob} = {value}\n" for knob, value in values.items() if value != "-"]
+        state = quire.state(feature)
+        if state == "disabled_by_warning":
+            lines.append(BROKEN)
+        lines.append(f"{feature}.enabled = {int(state == 'on')}\n")
+        parts.append("".join(lines))
+    return "\n".join(parts)
+
+
+def save(quire: Quire, args: argparse.Namespace) -> None:
+    """Write what is set to a file."""
+    path = args.output or args.root / DEFAULT
+    write_whole(path, save_text(quire))
+    if str(path) != "-":
+        print(f"{path}: written. At boot quire.service applies /{DEFAULT}; now: quirectl apply {path}")
+
+
+def parse(line: str) -> tuple[str, str, str] | None:
+    """Return a line's feature, knob and value, None where it has none; raises Refused."""
+    said = line.split("#", 1)[0].strip()
+    if not said:
+        return None
+    name, equals, value = (part.strip() for part in said.partition("="))
+    feature, dot, knob = name.partition(".")
+    if not equals or not dot or not value or not feature or not knob:
+        raise Refused(f"{said}: this is not feature.knob = value.")
+    return feature, knob, value
+
+
+def put(quire: Quire, feature: str, knob: str, value: str) -> tuple[str, str]:
+    """Set one knob or switch where it differs; return its value before and after."""
+    if feature == "all":
+        raise Refused("name one feature.")
+    quire.chosen(feature)
+    if knob == "enabled":
+        path = quire.top / feature / knob
+        if value not in ("0", "1"):
+            raise Refused(f"enabled takes 0 or 1, not {value!r}.")
+    else:
+        path = quire.knob_path(feature, knob)
+    before = read(path)
+    if before == "-":
+        raise Refused("that is something to do, not to be set; it can be done by: "
+                      f"quirectl knobs set {feature} {knob} {value}")
+    if before != value:
+        quire.write(path, value, "not set")
+    return before, read(path)
+
+
+def apply(quire: Quire, args: argparse.Namespace) -> None:
+    """Set what a file says, line by line; what is refused is reported, and the others are set."""
+    path: Path = args.file or args.root / DEFAULT
+    changed = unchanged = refused = 0
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            setting = parse(line)
+            if setting is None:
+                continue
+            feature, knob, value = setting
+            try:
+                before, after = put(quire, feature, knob, value)
+            except Refused as error:
+                raise Refused(f"{feature}.{knob}: {error}") from error
+        except Refused as error:
+            refused += 1
+            print(f"error: {path}:{number}: {' '.join(str(error).split())}", file=sys.stderr)
+            continue
+        if before == after:
+            unchanged += 1
+        else:
+            changed += 1
+            print(f"{feature}.{knob}: {before} -> {after}")
+    print(f"{path}: {changed} set, {unchanged} as they were, {refused} refused")
+    if refused and args.strict:
+        raise Refused(f"{path}: {refused} of its lines were refused, see above.")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError as error:
+        raise Refused(f"there is no {path}; quirectl save writes one.") from error
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}.") from error
