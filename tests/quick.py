@@ -67,13 +67,13 @@ ROWS: list[tuple[str, str]] = [
     ("bench/*", "bench"),
     ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/quirelib/knobs.py", "knobs quirectl"),
-    ("tool/quirelib/settings.py tool/quirelib/output.py tool/systemd/*", "settings"),
-    ("tool/*", "quirectl settings"),
+    ("tool/quirelib/settings.py tool/quirelib/output.py tool/systemd/*", "settings reports"),
+    ("tool/*", "quirectl settings reports"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
-    ("tests/kernel_surface.py", "knobs settings"),
+    ("tests/kernel_surface.py", "knobs settings reports"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
@@ -87,7 +87,7 @@ ROWS: list[tuple[str, str]] = [
 ]
 # Of these no test that runs here wants a kernel.
 HOST = {"attribute", "build", "deb", "docs", "knobs", "ktap", "layers", "mm_sets", "off", "packages", "pg_regress",
-        "quick", "quirectl", "sets", "settings", "splat", "text_sets", "tree"}
+        "quick", "quirectl", "reports", "sets", "settings", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -49,9 +49,10 @@ def _add_features(where: Any) -> None:
 
 def _add_stats(where: Any) -> None:
     """Add the command that shows counters."""
-    command = _add(where, "stats", commands.stats_command, "counters")
+    command = _add(where, "stats", commands.stats_command, "counters", aliases=["stat"])
     command.add_argument("feature", nargs="?", metavar="FEATURE")
     _json(command)
+    command.add_argument("--nonzero", action="store_true", help="only those that are not 0")
     command.add_argument("--watch", nargs="?", type=positive, const=1.0, metavar="SECONDS", help="again, with rates")
     command.add_argument("--count", type=int, metavar="N", help="with --watch: print N times in all")
 
@@ -96,6 +97,13 @@ def _add_processes(where: Any) -> None:
         command = _add(where, name, run, text)
         command.add_argument("pid", nargs="*", type=int, metavar="PID")
         _json(command)
+    command = _add(where, "top", processes.top_command, "who shares the most; on a terminal again and again")
+    command.add_argument("--sort", choices=("all", *processes.TOP), default="all",
+                         help="by kB that fork and shm share (all), one of them, tables charged or areas borrowed")
+    command.add_argument("--lines", type=int, default=20, metavar="N", help="print so many processes (default 20)")
+    command.add_argument("--interval", type=positive, default=2.0, metavar="SECONDS", help="between two (default 2)")
+    command.add_argument("--count", type=int, metavar="N", help="print N times; default 1 where there is no terminal")
+    _json(command)
 
 
 def parser() -> argparse.ArgumentParser:

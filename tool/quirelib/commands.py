@@ -19,6 +19,8 @@ ABOUT = {
 }
 WRITES = {"disable": "0", "enable": "1", "drain": "2"}
 
+Counters = dict[str, dict[str, int]]
+
 
 def status(quire: Quire, args: argparse.Namespace) -> None:
     """Print the state of every feature."""
@@ -53,33 +55,36 @@ def switch(quire: Quire, args: argparse.Namespace) -> None:
         raise Refused("\n".join(failed))
 
 
-def show_stats(quire: Quire, features: list[str], before: dict | None, seconds: float) -> dict:
-    """Print the counters, and rates if there is a reading from before; return the reading."""
-    now = {f: quire.stats(f) for f in features}
+def show_stats(now: Counters, before: Counters | None, seconds: float, nonzero: bool) -> None:
+    """Print the counters, and rates if there is a reading from before."""
     rows = [["FEATURE", "COUNTER", "VALUE"] + (["PER SECOND"] if before else [])]
     for feature, stats in now.items():
         for name, value in stats.items():
+            if nonzero and not value:
+                continue
             row = [feature, name, str(value)]
             if before:
                 row.append(f"{(value - before[feature].get(name, 0)) / seconds:.1f}")
             rows.append(row)
-    print(columns(rows) if len(rows) > 1 else "no counters", flush=True)
-    return now
+    print(columns(rows) if len(rows) > 1 else "all counters are 0" if any(now.values()) else "no counters", flush=True)
 
 
 def stats_command(quire: Quire, args: argparse.Namespace) -> None:
     """Print counters once, or again and again with their rates."""
     features = quire.chosen(args.feature)
+    reading = {f: quire.stats(f) for f in features}
     if args.json:
-        print(json.dumps({f: quire.stats(f) for f in features}, indent=2))
+        print(json.dumps({f: {name: value for name, value in stats.items() if value or not args.nonzero}
+                          for f, stats in reading.items()}, indent=2))
         return
-    reading = show_stats(quire, features, None, 0)
+    show_stats(reading, None, 0, args.nonzero)
     turns = args.count - 1 if args.count else None
     while args.watch and turns != 0:
         start = time.monotonic()
         time.sleep(args.watch)
         print()
-        reading = show_stats(quire, features, reading, time.monotonic() - start)
+        before, reading = reading, {f: quire.stats(f) for f in features}
+        show_stats(reading, before, time.monotonic() - start, args.nonzero)
         turns = turns - 1 if turns is not None else None
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 from quirelib.surface import Quire, Refused, columns
 
@@ -30,8 +33,8 @@ def read_processes(quire: Quire, pids: list[int], file: str) -> Iterator[tuple[i
 
 def processes(quire: Quire, args: argparse.Namespace) -> None:
     """Print what processes share, of those that the kernel tells about."""
-    found = [{"pid": pid, "name": name, "quire": text.strip().splitlines()}
-             for pid, name, text in read_processes(quire, args.pid, "quire")]
+    found: list[dict[str, Any]] = [{"pid": pid, "name": name, "quire": text.strip().splitlines()}
+                                   for pid, name, text in read_processes(quire, args.pid, "quire")]
     if args.json:
         print(json.dumps(found, indent=2))
         return
@@ -53,7 +56,7 @@ RMAP_KEYS = {"areas": "rmap_areas", "borrowed": "rmap_borrowed", "inside": "rmap
 
 def rmap_command(quire: Quire, args: argparse.Namespace) -> None:
     """Print what the reverse map of anonymous memory takes, per process and in all."""
-    found = []
+    found: list[dict[str, Any]] = []
     for pid, name, text in read_processes(quire, args.pid, "quire"):
         told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         if RMAP_KEYS["links"] in told:
@@ -97,7 +100,7 @@ def text_of(smaps: str) -> dict[str, dict[str, int]]:
 
 def text_command(quire: Quire, args: argparse.Namespace) -> None:
     """Print how much of the text of processes is mapped by 2 MiB pages."""
-    found = []
+    found: list[dict[str, Any]] = []
     for pid, name, smaps in read_processes(quire, args.pid, "smaps"):
         for file, sizes in text_of(smaps).items():
             if sizes["eligible_kB"] or args.pid:
@@ -111,3 +114,46 @@ def text_command(quire: Quire, args: argparse.Namespace) -> None:
     rows = [["PID", "NAME", "TEXT kB", "ELIGIBLE kB", "BY 2 MIB kB", "FILE"]]
     rows += [[str(f[k]) for k in ("pid", "name", "text_kB", "eligible_kB", "pmd_kB", "file")] for f in found]
     print(columns(rows))
+
+
+TOP = {"fork": "fork_shared_kb", "shm": "shm_shared_kb", "charged": "fork_charged_tables", "borrowed": "rmap_borrowed"}
+HEADS = {"fork": "FORK kB", "shm": "SHM kB", "charged": "CHARGED", "borrowed": "BORROWED"}
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def sharers(quire: Quire, sort: str) -> list[dict[str, Any]]:
+    """Return the processes that share something, first those with the most; of others' numbers one kernel has some."""
+    found = []
+    for pid, name, text in read_processes(quire, [], "quire"):
+        told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+        numbers = {key: int(told.get(line, "0")) for key, line in TOP.items()}
+        if any(numbers.values()):
+            found.append({"pid": pid, "name": name, **numbers})
+    key = (lambda one: one["fork"] + one["shm"]) if sort == "all" else (lambda one: one[sort])
+    return sorted(found, key=key, reverse=True)
+
+
+def show_top(found: list[dict[str, Any]], lines: int) -> None:
+    """Print a table of the processes that share the most, and a line about all."""
+    rows = [["PID", "NAME", *HEADS.values()]]
+    rows += [[str(one["pid"]), one["name"], *(str(one[key]) for key in TOP)] for one in found[:lines]]
+    print(f"{len(found)} processes share; tables of fork's charged to them: {sum(one['charged'] for one in found)}")
+    print(columns(rows), flush=True)
+
+
+def top_command(quire: Quire, args: argparse.Namespace) -> None:
+    """Print who shares the most, on a terminal again and again."""
+    if args.json:
+        print(json.dumps(sharers(quire, args.sort)[:args.lines], indent=2))
+        return
+    screen = sys.stdout.isatty()
+    turns = args.count if args.count else None if screen else 1
+    while True:
+        found = sharers(quire, args.sort)
+        print(CLEAR if screen else "", end="")
+        show_top(found, args.lines)
+        turns = turns - 1 if turns is not None else None
+        if turns == 0:
+            return
+        time.sleep(args.interval)
+        print("" if screen else "\n", end="")
