@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quirelib import commands, processes, settings
+from quirelib import commands, metrics, processes, settings
 from quirelib.surface import Quire, Refused
 
 ABOUT = "Show and switch the memory-management features of a running quire kernel."
@@ -87,6 +87,12 @@ def _add_settings(where: Any) -> None:
                          help="status 1 if a line was refused; the others are set all the same")
 
 
+def _add_reports(where: Any) -> None:
+    """Add the commands that write files for others to read."""
+    command = _add(where, "metrics", metrics.metrics, "counters, gauges, knobs and states in Prometheus' text format")
+    command.add_argument("--output", type=Path, metavar="FILE", help="a file, written whole; default standard output")
+
+
 def _add_processes(where: Any) -> None:
     """Add the commands that tell of processes."""
     for name, run, text in (
@@ -111,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
     top.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where sys and proc are (default /)")
     where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_features, _add_stats, _add_knobs, _add_settings, _add_processes):
+    for add in (_add_features, _add_stats, _add_knobs, _add_settings, _add_reports, _add_processes):
         add(where)
     command = _add(where, "boot", commands.boot_line, "the boot option, and where it goes; on any kernel")
     command.set_defaults(anywhere=True)
