@@ -68,7 +68,7 @@ ROWS: list[tuple[str, str]] = [
     ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/quirelib/knobs.py", "knobs quirectl"),
     ("tool/quirelib/settings.py tool/quirelib/output.py tool/systemd/*", "settings reports"),
-    ("tool/quirelib/metrics.py", "reports"),
+    ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports"),
     ("tool/*", "quirectl settings reports"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),

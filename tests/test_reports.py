@@ -1,27 +1,56 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What quirectl writes for others to read: metrics, who shares what."""
+"""What quirectl writes for others to read: metrics, a report of a fault, who shares what."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
 
 import kernel_surface
 from guest import paths
-from quirelib import cli
+from quirelib import cli, report
 from test_settings import unit
 
 SAMPLE = re.compile(r'([a-z][a-z0-9_]*)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\[\\n"])*",?)*)\})? (-?\d+)')
+CMDLINE = ("BOOT_IMAGE=/boot/vmlinuz root=UUID=7d8f ro luks.key=hunter2 quire=fork hugepagesz=2M mem=4G rd.x=pass "
+           "secretword -- --password=hunter3")
+LOG = """\
+[    0.000000] Linux version 6.12.117-quire
+[    0.000000] Command line: root=UUID=7d8f quire=on luks.key=hunter2
+[    1.000000] quire: prezero: engine dma: channel dma0chan0 edu, 4096 bytes at once
+[    2.000000] usb 1-1: SerialNumber: 0123quire
+[    3.000000] ------------[ cut here ]------------
+[    3.000000] WARNING: CPU: 0 PID: 9 at mm/other.c:1 other+0x1/0x2
+[    3.000000] ---[ end trace 0000000000000000 ]---
+[    4.000000] ------------[ cut here ]------------
+[    4.000001] quire: fork: 3 pages too many
+[    4.000002] WARNING: CPU: 0 PID: 42 at mm/quire/fork/fork.c:9 broken+0x1/0x2
+[    4.000003] CPU: 0 UID: 0 PID: 42 Comm: redis-server Not tainted 6.12.117-quire
+[    4.000004] RIP: 0010:broken+0x1/0x2
+[    4.000005] Code: 70 61 73 73 77 6f 72 64
+[    4.000006] RSP: 0018:ffffc9 EFLAGS: 00010246
+[    4.000007] RAX: 6472307773736170 RBX: 0000000000000000 RCX: 0000000000000000
+[    4.000008]  do_syscall_64+0x1/0x2
+[    4.000009] ---[ end trace 0000000000000000 ]---
+[    5.000000] audit: user hunter5 reads quire.conf
+"""
 
 
 @pytest.fixture(name="root")
 def fixture_root(tmp_path: Path) -> Path:
-    """A root with all features."""
-    return kernel_surface.make(tmp_path / "root")
+    """A root with all features, and /proc's files that a report has."""
+    root = kernel_surface.make(tmp_path / "root")
+    (root / "proc/cmdline").chmod(0o644)
+    (root / "proc/cmdline").write_text(f"{CMDLINE}\n", encoding="utf-8")
+    (root / "proc/vmstat").write_text("nr_free_pages 1\nquire_fork_tables_shared 3\n", encoding="utf-8")
+    (root / "proc/meminfo").write_text("MemTotal: 4 kB\n", encoding="utf-8")
+    return root
 
 
 def run(root: Path, *words: str) -> int:
@@ -106,6 +135,71 @@ def test_units_of_metrics() -> None:
     assert service["Unit"]["ConditionPathIsDirectory"] == str(args.output.parent)
     assert service["Service"]["ReadWritePaths"] == f"-{args.output.parent}"
     assert timer["Install"]["WantedBy"] == "timers.target" and "Unit" not in timer["Timer"]
+
+
+def archive(path: Path) -> dict[str, str]:
+    """Return the files of a report, which are all in one folder."""
+    with tarfile.open(fileobj=io.BytesIO(path.read_bytes()), mode="r:gz") as packed:
+        members = packed.getmembers()
+        assert len({Path(member.name).parent for member in members}) == 1
+        opened = {Path(member.name).name: packed.extractfile(member) for member in members}
+        return {name: file.read().decode() for name, file in opened.items() if file}
+
+
+@pytest.fixture(name="dmesg")
+def fixture_dmesg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dmesg that prints LOG."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "log").write_text(LOG, encoding="utf-8")
+    (folder / "dmesg").write_text(f"#!/bin/sh\nexec cat {folder}/log\n", encoding="utf-8")
+    (folder / "dmesg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "dmesg"
+
+
+def test_bugreport(root: Path, dmesg: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has what it says, nobody else may read it, and what is printed names each file."""
+    assert dmesg.exists() and run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
+    out = capsys.readouterr().out
+    files = archive(tmp_path / "r.tar.gz")
+    assert set(files) == {"README.txt", *(name for name, _, _ in report.PARTS)}
+    assert all(name in out and name in files["README.txt"] for name, _, _ in report.PARTS)
+    assert json.loads(files["counters.json"])["fork"]["tables_shared"] == 3
+    assert json.loads(files["knobs.json"])["prezero"]["scrub_start"] == "100"
+    assert json.loads(files["gauges.json"])["shm"] == {"mapped_kb": "5", "tables": "5"}
+    assert json.loads(files["state.json"])["prezero"] == "on" and "quire_fork_tables_shared" in files["vmstat.txt"]
+    assert "kernel 6.12.117-quire\n" in files["version.txt"] and files["meminfo.txt"] == "MemTotal: 4 kB\n"
+    assert (tmp_path / "r.tar.gz").stat().st_mode & 0o777 == 0o600
+
+
+def test_bugreport_has_no_secrets(root: Path, dmesg: Path, tmp_path: Path) -> None:
+    """Boot options lose their values unless they concern memory; of the log there is what quire said, without data."""
+    assert dmesg.exists() and run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
+    files = archive(tmp_path / "r.tar.gz")
+    assert files["cmdline.txt"] == \
+        "BOOT_IMAGE=... root=... ro luks.key=... quire=fork hugepagesz=2M mem=4G rd.x=... ...\n"
+    kept = [line.split("] ", 1)[1] for line in files["dmesg.txt"].splitlines()]
+    assert [line.split(":")[0].strip() for line in kept] == [
+        "quire", "------------[ cut here ]------------", "quire", "WARNING", "CPU", "RIP", "do_syscall_64+0x1/0x2",
+        "---[ end trace 0000000000000000 ]---"]
+    assert not re.search(r"hunter|7d8f|secretword|0123|mm/other", "".join(files.values()))
+
+
+def test_bugreport_without_a_part(root: Path, dmesg: Path, tmp_path: Path) -> None:
+    """What cannot be had is said in its place, and the rest is there."""
+    dmesg.write_text("#!/bin/sh\necho 'dmesg: Operation not permitted' >&2\nexit 1\n", encoding="utf-8")
+    (root / "proc/vmstat").unlink()
+    assert run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
+    files = archive(tmp_path / "r.tar.gz")
+    assert files["dmesg.txt"] == "(dmesg says: dmesg: Operation not permitted)\n"
+    assert files["vmstat.txt"].startswith("(not to be had: ") and files["meminfo.txt"] == "MemTotal: 4 kB\n"
+
+
+def test_an_endless_trace_ends() -> None:
+    """Of a trace whose end was lost not all that follows is taken."""
+    lines = ["[1] BUG: unable to handle page fault", "[1] RIP: 0010:quire_x", *(f"[2] other {n}" for n in range(2000))]
+    assert len(report.of_quire(lines)) == report.LONGEST
 
 
 def processes(root: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quirelib import commands, metrics, processes, settings
+from quirelib import commands, metrics, processes, report, settings
 from quirelib.surface import Quire, Refused
 
 ABOUT = "Show and switch the memory-management features of a running quire kernel."
@@ -91,6 +91,9 @@ def _add_reports(where: Any) -> None:
     """Add the commands that write files for others to read."""
     command = _add(where, "metrics", metrics.metrics, "counters, gauges, knobs and states in Prometheus' text format")
     command.add_argument("--output", type=Path, metavar="FILE", help="a file, written whole; default standard output")
+    command = _add(where, "bugreport", report.bugreport, "pack what a report of a fault should have; no secrets")
+    command.add_argument("--output", type=Path, metavar="FILE",
+                         help="default quire-bugreport-DATE.tar.gz in this folder; - is standard output")
 
 
 def _add_processes(where: Any) -> None:
