@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+"""quirectl on a real kernel: what is known of knobs, what is saved and applied, metrics, who shares what."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import kernel_surface
+from guest import boot, paths
+from quirelib import cli, knobs
+from test_reports import samples
+
+# A process whose child shares its page tables, while quirectl looks.
+SHARE = """
+import os, signal, subprocess
+memory = bytearray(b'x') * (64 << 20)
+child = os.fork()
+if not child:
+    signal.pause()
+print('@top', subprocess.run(['tool/quirectl', 'top', '--json', '--lines', '2'], capture_output=True, text=True,
+                             check=True).stdout.replace('\\n', ' '))
+os.kill(child, signal.SIGKILL)
+"""
+SCRIPT = r"""
+cd {repo}
+q=tool/quirectl
+for feature in fork shm prezero text rmap; do echo "@state $feature $($q knobs list $feature --json | tr -d '\n')"; done
+$q save --output /tmp/off
+$q enable all >/dev/null && $q knobs set fork mixed 1 && $q knobs set prezero scrub_stop 301
+$q save --output /tmp/on
+grep -q '^fork.enabled = 1' /tmp/on && grep -q '^prezero.scrub_stop = 301' /tmp/on && echo @changed
+$q apply --strict /tmp/off && $q save --output /tmp/again && cmp /tmp/off /tmp/again && echo @applied off
+$q apply --strict /tmp/on && $q save --output /tmp/again && cmp /tmp/on /tmp/again && echo @applied on
+echo "@refused $($q knobs set fork min_tables 0 2>&1)"
+echo "@gauge $($q knobs set shm tables 4 2>&1)"
+python3 -c "{share}"
+$q metrics | sed 's/^/@metric /'
+$q bugreport --output /tmp/r.tar.gz >/dev/null && tar xzOf /tmp/r.tar.gz --wildcards '*/dmesg.txt' | sed 's/^/@log /'
+"""
+
+
+def said(result: boot.Result, word: str) -> list[str]:
+    """Return what follows a word on the lines that begin with it."""
+    return [line.removeprefix(f"@{word}").removeprefix(" ") for line in result.output.splitlines()
+            if line.split(" ")[0] == f"@{word}"]
+
+
+def test_on_a_kernel(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
+    """All of it in one guest."""
+    result = guest(SCRIPT.format(repo=paths.REPO, share=SHARE), append="quire=nonesuch", memory="2G")
+    for line in said(result, "state"):
+        feature, told = line.split(" ", 1)
+        values = json.loads(told)[feature]
+        assert set(values) == {knob.name for knob in knobs.KNOBS if knob.feature == feature}
+        assert {knob.name: knob.default for knob in knobs.KNOBS if knob.feature == feature and knob.name != "verify"} \
+            == {name: value for name, value in values.items() if name != "verify"}
+    assert len(said(result, "state")) == 5 and said(result, "changed") == [""], result.output
+    assert said(result, "applied") == ["off", "on"], result.output
+    assert "It takes 1 to 1073741824" in said(result, "refused")[0]
+    assert "read-only" in said(result, "gauge")[0]
+    top = json.loads(said(result, "top")[0])
+    assert [one["name"] for one in top] == ["python3", "python3"] and min(one["fork"] for one in top) >= 32 << 10
+    odd = set(samples("\n".join(said(result, "metric")) + "\n")) ^ made_up(tmp_path)
+    assert not odd, f"kernel and source differ: {', '.join(sorted(odd))}"
+    assert any(re.search(r"quire: boot option .* 'nonesuch'", line) for line in said(result, "log"))
+
+
+def made_up(folder: Path) -> set[str]:
+    """Return the names of the metrics that a root of kernel_surface gives."""
+    root = kernel_surface.make(folder / "root")
+    assert cli.main(["--root", str(root), "metrics", "--output", str(folder / "metrics")]) == 0
+    return set(samples((folder / "metrics").read_text(encoding="utf-8")))
