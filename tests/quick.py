@@ -29,7 +29,7 @@ PAPERS = "bench::test_papers_are_written_from_the_data"
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
     """Return the rows of a feature: its sources, headers and selftests, and its hooks."""
     reached = " ".join([*tests, UNITS])
-    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", f"{reached} knobs layers"),
+    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", f"{reached} knobs monitoring layers"),
             (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
 
 
@@ -68,13 +68,15 @@ ROWS: list[tuple[str, str]] = [
     ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/quirelib/knobs.py", "knobs quirectl"),
     ("tool/quirelib/settings.py tool/quirelib/output.py tool/systemd/*", "settings reports"),
-    ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports quirectl_guest"),
-    ("tool/*", "quirectl settings reports quirectl_guest"),
+    ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring quirectl_guest"),
+    ("tool/completions/*", "completion"),
+    ("tool/monitoring/* tool/bpftrace/*", "monitoring"),
+    ("tool/*", "quirectl settings reports completion quirectl_guest"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
-    ("tests/kernel_surface.py", "knobs settings reports"),
+    ("tests/kernel_surface.py", "knobs settings reports monitoring"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
@@ -87,7 +89,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
 # Of these no test that runs here wants a kernel.
-HOST = {"attribute", "build", "deb", "docs", "knobs", "ktap", "layers", "mm_sets", "off", "packages", "pg_regress",
+HOST = {"attribute", "build", "completion", "deb", "docs", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress",
         "quick", "quirectl", "reports", "sets", "settings", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
 MARKS = "not soak and not debug_only and not vanilla"

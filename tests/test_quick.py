@@ -68,9 +68,9 @@ OVERLAY = "kernel/overlay"
 
 
 @pytest.mark.parametrize("path, tests", [
-    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", "knobs", "layers", quick.UNITS}),
-    (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", "knobs", "layers", quick.UNITS}),
-    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", "knobs", "layers", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", "knobs", "monitoring", "layers", quick.UNITS}),
+    (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", "knobs", "monitoring", "layers", quick.UNITS}),
+    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", "knobs", "monitoring", "layers", quick.UNITS}),
     (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core", "layers"}),
     (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", "layers", quick.UNITS}),
     (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "layers", "rmap::test_with_all_features"}),
@@ -90,8 +90,8 @@ def test_a_file_stands_for_its_tests() -> None:
     """A test is not named beside its whole file, nor a file that is gone; each test has the paths that it is for."""
     fork, shm = (f"{OVERLAY}/mm/quire/{name}/{name}.c" for name in ("fork", "shm"))
     found = quick.chosen([fork, shm, "tests/test_gone.py", "guest/run"])
-    assert found == {"fork": [fork], "shm": [shm], "knobs": [fork, shm], "layers": [fork, shm],
-                     quick.UNITS: [fork, shm], "build": ["guest/run"], "run": ["guest/run"]}
+    assert found == {"fork": [fork], "shm": [shm], "knobs": [fork, shm], "monitoring": [fork, shm],
+                     "layers": [fork, shm], quick.UNITS: [fork, shm], "build": ["guest/run"], "run": ["guest/run"]}
 
 
 @pytest.fixture(name="clone")
