@@ -10,7 +10,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 SUITE = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb check quick check-debug soak bench results clean distclean
+.PHONY: help packages kernel demo deb deb-tools check quick check-debug soak bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
@@ -22,6 +22,7 @@ help:
 	@echo 'make results      measure all benchmarks again and write docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off|quire-jump|vanilla-jump)'
 	@echo 'make deb          Debian packages of the kernel, to install (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
+	@echo 'make deb-tools    a Debian package of quirectl and what belongs to it; builds no kernel'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
 	@echo 'LINUX=PATH        with any of these: a tree or tarball of Linux 6.12.y in place of the one that apt has'
 	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
@@ -34,6 +35,9 @@ kernel:
 
 deb: packages
 	@python3 -m guest.deb $(if $(CONFIG),--config $(CONFIG),--flavour $(FLAVOUR))
+
+deb-tools:
+	@python3 -m guest.deb_tools
 
 demo: packages
 	@$(BUILD) quire

@@ -37,7 +37,7 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 # The first row with a pattern that fits counts.
 ROWS: list[tuple[str, str]] = [
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
-    ("docs/man/*", "docs quirectl settings"),
+    ("docs/man/*", "docs quirectl settings deb_tools"),
     ("docs/results.json", f"docs {PAPERS}"),
     ("kernel/overlay/mm/quire/*_test.c", "core layers"),
     *_rows("fork", "02", "fork", "shm::test_selftests"),
@@ -57,6 +57,7 @@ ROWS: list[tuple[str, str]] = [
     ("kernel/overlay/tools/*", "fork::test_selftests shm::test_selftests rmap::test_selftests text::test_collapse"),
     ("kernel/hooks/series kernel/hooks/00*", f"core {HOOKS}"),
     ("kernel/config/deb.config guest/deb.py", "deb"),
+    ("guest/deb_tools.py tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
     ("guest/boot.py guest/run", "build run"),
     ("guest/splat.py", "splat run::test_splats_are_seen_and_named"),
@@ -66,12 +67,13 @@ ROWS: list[tuple[str, str]] = [
     ("bench/attribut*", "attribute"),
     ("bench/*", "bench"),
     ("tool/quirelib/processes.py", "quirectl text"),
-    ("tool/quirelib/knobs.py", "knobs quirectl"),
-    ("tool/quirelib/settings.py tool/quirelib/output.py tool/systemd/*", "settings reports"),
+    ("tool/quirelib/knobs.py", "knobs quirectl deb_tools"),
+    ("tool/quirelib/settings.py tool/quirelib/output.py", "settings reports"),
+    ("tool/systemd/*", "settings reports deb_tools"),
     ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring quirectl_guest"),
     ("tool/completions/*", "completion"),
     ("tool/monitoring/* tool/bpftrace/*", "monitoring"),
-    ("tool/*", "quirectl settings reports completion quirectl_guest"),
+    ("tool/*", "quirectl settings reports completion deb_tools quirectl_guest"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
@@ -89,8 +91,9 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
 # Of these no test that runs here wants a kernel.
-HOST = {"attribute", "build", "completion", "deb", "docs", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress",
-        "quick", "quirectl", "reports", "sets", "settings", "splat", "text_sets", "tree"}
+HOST = {"attribute", "build", "completion", "deb", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
+        "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "splat",
+        "text_sets", "tree"}
 HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -16,7 +16,7 @@ import pytest
 from guest import paths
 from quirelib import cli, knobs
 
-BASH = paths.REPO / "tool/completions/quirectl.bash"
+BASH = paths.REPO / "tool/completions/quirectl"
 ZSH = paths.REPO / "tool/completions/_quirectl"
 ALL = ["all", "fork", "prezero", "rmap", "shm", "text"]
 

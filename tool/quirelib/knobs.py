@@ -104,3 +104,16 @@ GAUGES = (
 def find(feature: str, name: str) -> Knob | None:
     """Return what is known of a knob, None where that is nothing."""
     return next((knob for knob in KNOBS if (knob.feature, knob.name) == (feature, name)), None)
+
+
+def example() -> str:
+    """Return an example of quire.conf: each knob with its default, as a comment."""
+    parts = ["# An example of /etc/quire.conf: one feature.knob = value in a line, applied in this order by\n"
+             "# quirectl apply, and by quire.service at boot. Each knob is here with its default.\n"]
+    for feature in dict.fromkeys(knob.feature for knob in KNOBS):
+        lines = [f"\n# {feature}\n"]
+        for knob in (knob for knob in KNOBS if knob.feature == feature and knob.unit != "action"):
+            lines.append(f"# {knob.bounds} ({knob.unit}): {knob.what}\n#{feature}.{knob.name} = {knob.default}\n")
+        lines.append(f"# the switch, 0 or 1\n#{feature}.enabled = 0\n")
+        parts += lines
+    return "".join(parts)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The Debian package of the tools: what it has, that it works where it is unpacked, and what removal leaves behind."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import kernel_surface
+from guest import deb_tools, paths
+from quirelib import cli, knobs
+
+TOOL = paths.REPO / "tool"
+
+
+@pytest.fixture(scope="module", name="package")
+def fixture_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, made by debhelper."""
+    if not shutil.which("dh"):
+        pytest.skip("no debhelper")
+    folder = tmp_path_factory.mktemp("package")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deb_tools, "STAGE", folder / "stage")
+        patch.setattr(deb_tools, "OUTPUT", folder / "deb")
+        return deb_tools.make()
+
+
+@pytest.fixture(name="unpacked")
+def fixture_unpacked(package: Path, tmp_path: Path) -> Path:
+    """The folder that the package is unpacked in."""
+    subprocess.run(["dpkg-deb", "-x", str(package), str(tmp_path / "x")], check=True)
+    return tmp_path / "x"
+
+
+def listed(package: Path) -> dict[str, str]:
+    """Return the files in a package, each with its mode and owner."""
+    done = subprocess.run(["dpkg-deb", "-c", str(package)], text=True, check=True, stdout=subprocess.PIPE)
+    lines = [re.fullmatch(r"(\S+ \S+) +\d+ \S+ \S+ \./(.*?)(?: -> .*)?", line) for line in done.stdout.splitlines()]
+    # systemd's folder is below /usr or not, as the distribution has it.
+    return {re.sub("^lib/", "usr/lib/", line.group(2)): line.group(1) for line in lines if line and
+            line.group(2) and not line.group(2).endswith("/")}
+
+
+def expected() -> set[str]:
+    """Return the files that the package is to have."""
+    share = "usr/share/quire-tools"
+    return {
+        "usr/sbin/quirectl", f"{share}/quirectl", "usr/share/bash-completion/completions/quirectl",
+        "usr/share/zsh/vendor-completions/_quirectl",
+        *(f"{share}/{path.relative_to(TOOL)}" for folder in ("quirelib", "bpftrace", "monitoring")
+          for path in (TOOL / folder).iterdir() if path.is_file()),
+        *(f"usr/lib/systemd/system/{path.name}" for path in (TOOL / "systemd").iterdir()),
+        *(f"usr/share/man/man{path.suffix[1:]}/{path.name}.gz" for path in (paths.REPO / "docs/man").iterdir()),
+        *(f"usr/share/doc/quire-tools/{name}" for name in ("changelog.gz", "copyright", "examples/quire.conf"))}
+
+
+def test_content(package: Path) -> None:
+    """All of tool/ and the manual, nothing else, as root's; programs can be executed, and other files cannot."""
+    found = listed(package)
+    assert set(found) == expected()
+    for name, mode in found.items():
+        program = name.endswith((".bt", "quire-tools/quirectl"))
+        assert mode == ("lrwxrwxrwx" if name == "usr/sbin/quirectl" else
+                        "-rwxr-xr-x" if program else "-rw-r--r--") + " root/root", name
+
+
+def test_control(package: Path) -> None:
+    """It is for all machines, needs Python alone, has no configuration file, and the version grows."""
+    def field(name: str) -> str:
+        return subprocess.run(["dpkg-deb", "-f", str(package), name], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout.strip()
+
+    assert field("Package") == "quire-tools" and field("Architecture") == "all"
+    assert field("Depends") == "python3 (>= 3.9)"
+    assert re.fullmatch(r"\d+\.\d+\+[1-9]\d*", field("Version")) and field("Version") == deb_tools.version()
+    assert package.name == f"quire-tools_{field('Version')}_all.deb"
+    control = subprocess.run(["dpkg-deb", "--ctrl-tarfile", str(package)], check=True, stdout=subprocess.PIPE).stdout
+    assert b"conffiles" not in control
+
+
+def test_the_same_again(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same commit gives the same package, byte by byte, whenever its files were checked out."""
+    monkeypatch.setattr(deb_tools, "STAGE", tmp_path / "stage")
+    monkeypatch.setattr(deb_tools, "OUTPUT", tmp_path / "deb")
+    path = TOOL / "quirectl"
+    before = path.stat().st_mtime
+    os.utime(path, (1, 1))
+    try:
+        assert deb_tools.make().read_bytes() == package.read_bytes()
+    finally:
+        os.utime(path, (before, before))
+
+
+def test_unpacked_it_works(unpacked: Path, tmp_path: Path) -> None:
+    """The command runs from where it is, by its link, and leaves nothing beside its modules."""
+    before = sorted(unpacked.rglob("*"))
+    root = kernel_surface.make(tmp_path / "root")
+    command = [str(unpacked / "usr/sbin/quirectl"), "--root", str(root), "knobs", "get", "fork", "min_tables"]
+    done = subprocess.run(command, text=True, check=True, stdout=subprocess.PIPE, cwd=tmp_path,
+                          env={"PATH": "/usr/bin:/bin"})
+    assert done.stdout == "16\n" and sorted(unpacked.rglob("*")) == before
+
+
+def test_units_name_what_is_installed(unpacked: Path) -> None:
+    """Each program that a unit starts, and each page of the manual that it names, is in the package."""
+    units = [path for path in unpacked.rglob("*") if path.suffix in (".service", ".timer")]
+    assert len(units) == 3
+    for path in units:
+        text = path.read_text(encoding="utf-8")
+        for program in re.findall(r"^Exec\w+=(/\S+)", text, re.M):
+            assert os.access(unpacked / program.lstrip("/"), os.X_OK), program
+        for name, section in re.findall(r"man:([\w.]+)\((\d)\)", text):
+            page = unpacked / f"usr/share/man/man{section}/{name}.{section}.gz"
+            assert gzip.decompress(page.read_bytes()).startswith(b".\\\""), page
+
+
+def test_example_can_be_applied(tmp_path: Path) -> None:
+    """It is what the table of knobs says, and without its comment signs each line can be set."""
+    text = (TOOL / "examples/quire.conf").read_text(encoding="utf-8")
+    assert text == knobs.example()
+    lines = re.findall(r"^#(\w+\.\w+ = \S+)$", text, re.M)
+    assert len(lines) == len(knobs.KNOBS) - 1 + len(kernel_surface.FEATURES)
+    (tmp_path / "conf").write_text("\n".join(lines), encoding="utf-8")
+    root = kernel_surface.make(tmp_path / "root", on=())
+    assert cli.main(["--root", str(root), "apply", "--strict", str(tmp_path / "conf")]) == 0
+
+
+def dpkg(root: Path, *words: str) -> None:
+    """Run dpkg on a root of its own, with the package's scripts as on a machine that is made elsewhere."""
+    done = subprocess.run(["dpkg", f"--root={root}", "--force-script-chrootless", "--force-depends", "--log=/dev/null",
+                           *words], text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout
+
+
+def files(root: Path) -> set[str]:
+    """Return all files and links but dpkg's own."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if (path.is_symlink() or not path.is_dir())
+            and "var/lib/dpkg" not in str(path)}
+
+
+def test_install_remove_purge(package: Path, tmp_path: Path) -> None:
+    """Installed, the boot's unit is on and the timer is not; removed, only configuration is left; purged, nothing."""
+    if os.geteuid():
+        pytest.skip("only root may install")
+    root = tmp_path / "root"
+    for name in ("info", "updates", "triggers", "parts"):
+        (root / "var/lib/dpkg" / name).mkdir(parents=True)
+    for name in ("status", "available"):
+        (root / "var/lib/dpkg" / name).touch()
+    dpkg(root, "--install", str(package))
+    links = {name for name in files(root) if name.startswith("etc/")}
+    assert links == {"etc/systemd/system/sysinit.target.wants/quire.service"}
+    output = root / "var/lib/prometheus/node-exporter"
+    output.mkdir(parents=True)
+    for path in (root / "etc/quire.conf", output / "quire.prom", output / "other.prom"):
+        path.write_text("x\n", encoding="utf-8")
+    dpkg(root, "--remove", "quire-tools")
+    # Whether a unit is on is configuration, too, which Debian's helper notes and keeps for the next installation.
+    kept = {name for name in files(root) if not name.startswith("var/lib/systemd/deb-systemd-helper")}
+    assert kept == {*links, "etc/quire.conf", "var/lib/prometheus/node-exporter/other.prom"}
+    dpkg(root, "--purge", "quire-tools")
+    assert files(root) == {"var/lib/prometheus/node-exporter/other.prom"}
+
+
+def test_without_debhelper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(deb_tools.packages, "ensure", lambda group: None)
+    assert deb_tools.main([]) == 1
+    assert capsys.readouterr().err == "error: debhelper is missing: sudo apt install debhelper\n"
