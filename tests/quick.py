@@ -29,13 +29,15 @@ PAPERS = "bench::test_papers_are_written_from_the_data"
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
     """Return the rows of a feature: its sources, headers and selftests, and its hooks."""
     reached = " ".join([*tests, UNITS])
-    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*", f"{reached} knobs monitoring layers"),
+    return [(f"kernel/overlay/*/{feature}[_./]* kernel/overlay/*/quire_{feature}[_.]*",
+             f"{reached} knobs monitoring layers"),
             (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
 
 
 # Patterns of paths -> names of test files without test_ and .py, some with one of their tests; "itself" is the path's.
 # The first row with a pattern that fits counts.
 ROWS: list[tuple[str, str]] = [
+    ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
     ("docs/man/*", "docs quirectl settings deb_tools"),
     ("docs/results.json", f"docs {PAPERS}"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 import kernel_surface
+from guest import paths
 from quirelib import knobs
 
 
@@ -40,3 +41,43 @@ def test_each_says_what_it_is() -> None:
     """In one line that is no sentence of its own, with a unit."""
     for one in (*knobs.KNOBS, *knobs.GAUGES):
         assert one.unit and one.what and "\n" not in one.what and not one.what.endswith("."), one
+
+
+def test_guide() -> None:
+    """docs/knobs.md is what the table makes of it."""
+    assert (paths.REPO / "docs/knobs.md").read_text(encoding="utf-8") == knobs.guide(), \
+        "python3 tool/quirelib/knobs.py >docs/knobs.md"
+
+
+def abi() -> dict[str, str]:
+    """Return the descriptions in the kernel's ABI document; an entry that has not the format of these fails."""
+    text = (paths.OVERLAY / "Documentation/ABI/testing/sysfs-kernel-mm-quire").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for entry in re.split(r"\n(?=What:)", text):
+        match = re.fullmatch(r"What:\t\t(/sys/kernel/mm/quire\S*)\nDate:\t\t\w+ \d{4}\nKernelVersion:\t6\.12\n"
+                             r"Contact:\t\S.*\nDescription:\t(\S.*\n(?:(?:\t\t\S.*)?\n)*)", entry)
+        assert match and match.group(1) not in found, entry
+        found[match.group(1)] = " ".join(match.group(2).split())
+    return found
+
+
+def test_abi_has_every_file() -> None:
+    """Each knob and gauge in sysfs, and what each feature has, is described once, and nothing else is."""
+    top = "/sys/kernel/mm/quire"
+    every = {*kernel_surface.numbers(), *kernel_surface.others("R[WO]"), *kernel_surface.others("WO")}
+    files = {f"{top}/{feature}/{name}" for feature, name in every - kernel_surface.sysctls()}
+    shared = {top, f"{top}/version", *(f"{top}/<feature>/{name}" for name in ("enabled", "state", "stats/<counter>"))}
+    assert set(abi()) == files | shared
+
+
+def test_abi_has_bounds_and_defaults() -> None:
+    """Of each knob over a number, as in the source; of what is read-only or write-only, that."""
+    told = abi()
+    for (feature, name), bounds in kernel_surface.numbers().items():
+        if (feature, name) not in kernel_surface.sysctls():
+            text = told[f"/sys/kernel/mm/quire/{feature}/{name}"]
+            takes = rf"Takes {bounds.low} to {bounds.high} \([\w\s]+\), default {bounds.default}\."
+            assert re.search(takes, text), name
+    for kind, word in (("RO", "Read-only."), ("WO", "Write-only.")):
+        assert all(told[f"/sys/kernel/mm/quire/{feature}/{name}"].endswith(word)
+                   for feature, name in kernel_surface.others(kind))

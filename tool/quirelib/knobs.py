@@ -7,6 +7,7 @@ kernel, can be read and set all the same.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 
@@ -73,7 +74,8 @@ KNOBS = (
          "kscrubd pauses while more tasks are runnable, itself counted; 0: it does not look"),
     Knob("prezero", "scrub_start", 0, 1000, "100", "thousandths of a zone",
          "kscrubd starts on a zone with less zeroed memory; 0: it never starts by itself"),
-    Knob("prezero", "scrub_stop", 0, 1000, "300", "thousandths of a zone", "it goes on until the zone has so much"),
+    Knob("prezero", "scrub_stop", 0, 1000, "300", "thousandths of a zone",
+         "kscrubd goes on until the zone has so much"),
     Knob("text", "backoff_ms", 0, 600000, "10000", "milliseconds",
          "nothing is queued for so long after a huge page was not to be had"),
     Knob("text", "blocks_per_second", 1, 100000, "256", "blocks of 2 MiB a second", "the most that is collapsed"),
@@ -94,10 +96,10 @@ KNOBS = (
 )
 
 GAUGES = (
-    Gauge("shm", "tables", "page tables", "shared now"),
+    Gauge("shm", "tables", "page tables", "page tables that are shared now"),
     Gauge("shm", "mapped_kb", "kB", "what shared tables map, which is in no process's RSS"),
     Gauge("prezero", "zeroed_blocks", "blocks", "zeroed free blocks, a line for each zone and a column for each order"),
-    Gauge("rmap", "borrowers", "areas", "those that use their parent's anon_vmas now"),
+    Gauge("rmap", "borrowers", "areas", "areas that use their parent's anon_vmas now"),
 )
 
 
@@ -117,3 +119,34 @@ def example() -> str:
         lines.append(f"# the switch, 0 or 1\n#{feature}.enabled = 0\n")
         parts += lines
     return "".join(parts)
+
+
+GUIDE = """\
+# Knobs
+
+What can be set of each feature, in `/sys/kernel/mm/quire/FEATURE/` (scrub_load, scrub_start and scrub_stop in
+`/proc/sys/vm/`), by `quirectl knobs set`. A value out of bounds is refused and changes nothing. Bounds are those of
+x86-64 with all features. The kernel decides: a test holds the table in `tool/quirelib/knobs.py` against its source,
+and this page, which `python3 tool/quirelib/knobs.py >docs/knobs.md` writes, against the table. What a choice costs and
+brings is in the features' pages: [fork](fork.md), [shm](shm.md), [prezero](prezero.md), [text](text.md),
+[rmap](rmap.md).
+
+Each feature has `enabled` besides: 0 off, 1 on, 2 off and undo what is shared or pooled.
+"""
+
+
+def guide() -> str:
+    """Return docs/knobs.md: a table for each feature, and one of gauges."""
+    parts = [GUIDE]
+    for feature in dict.fromkeys(knob.feature for knob in KNOBS):
+        parts.append(f"\n## {feature}\n\n| knob | takes | default | unit | what it does |\n|---|---|---|---|---|\n")
+        parts += [f"| `{knob.name}` | {knob.bounds} | {knob.default} | {knob.unit} | {knob.what} |\n"
+                  for knob in KNOBS if knob.feature == feature]
+    parts.append("\n## Gauges\n\nRead-only, by `quirectl gauges`.\n\n| feature | gauge | unit | what it shows |\n"
+                 "|---|---|---|---|\n")
+    parts += [f"| {gauge.feature} | `{gauge.name}` | {gauge.unit} | {gauge.what} |\n" for gauge in GAUGES]
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(example() if sys.argv[1:] == ["example"] else guide())

@@ -20,9 +20,10 @@ from quirelib.surface import Quire, Refused, read
 # Boot options whose values concern memory and say nothing about the owner of a machine.
 KEPT = re.compile(r"(quire|mem|memmap|transparent_hugepage\w*|thp_\w+|hugepages|(default_)?hugepagesz|hugetlb\w*|"
                   r"numa\w*|init_on_(alloc|free)|page_poison\w*|debug_pagealloc|page_owner|slub_debug|"
-                  r"slab_\w+|kasan[.\w]*|kfence[.\w]*|kmemleak|mitigations|pti|nopti|nokaslr|no5lvl|maxcpus|nr_cpus|isolcpus|"
-                  r"nohz_full|rcu_nocbs|cma|movablecore|kernelcore|movable_node|swiotlb|(intel_|amd_)?iommu[.\w]*|preempt|"
-                  r"cgroup[.\w]*|zswap[.\w]*|ro|rw|quiet|splash|debug|panic\w*|loglevel)(=|$)")
+                  r"slab_\w+|kasan[.\w]*|kfence[.\w]*|kmemleak|mitigations|pti|nopti|nokaslr|no5lvl|maxcpus|nr_cpus|"
+                  r"isolcpus|nohz_full|rcu_nocbs|cma|movablecore|kernelcore|movable_node|swiotlb|"
+                  r"(intel_|amd_)?iommu[.\w]*|preempt|cgroup[.\w]*|zswap[.\w]*|ro|rw|quiet|splash|debug|"
+                  r"panic\w*|loglevel)(=|$)")
 STAMP = re.compile(r"^(?:<\d+>)?(?:\[[^]]*\] ?)*")
 # Registers, and what lies on the stack or where code ran, may be anybody's data.
 DATA = re.compile(r"\b(R[A-D]X|R[SD]I|RBP|R\d\d|CR\d|DR\d|FS|GS|CS|PKRU|ORIG_RAX): |\bRSP: |\bCode: |^Stack: ")
