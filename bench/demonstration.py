@@ -53,10 +53,10 @@ def main(argv: list[str] | None = None) -> int:
             print(table.text_of(result))
         print("== in short\n\n" + table.summary_text(results))
         for text in failed:
-            print(f"bench/demo: FAILED {text}", file=sys.stderr)
+            print(f"error: FAILED {text}", file=sys.stderr)
         print(f"report: {reporting.write(results, probe, reporting.OUT / 'report.html')}")
     except (core.BenchError, boot.BootError, OSError, MemoryError) as error:
-        print(f"bench/demo: {cli.explain(error)}", file=sys.stderr)
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -215,11 +215,11 @@ def main(argv: list[str] | None = None) -> int:
             failed = measure(names, [args.clock] if args.clock else list(CLOCKS), args.quick)
         store(load_data(DATA))
     except (core.BenchError, boot.BootError, OSError, ValueError, MemoryError) as error:
-        print(f"bench/results: {cli.explain(error)}", file=sys.stderr)
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     for text in failed:
-        print(f"bench/results: FAILED {text}", file=sys.stderr)
+        print(f"error: FAILED {text}", file=sys.stderr)
     print(f"written: {PAPER.relative_to(core.HERE.parent)}, {README.name}")
     return 1 if failed else 0

@@ -188,12 +188,12 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     paths = args.json or sorted(OUT.glob("*/*.json"))
     if not paths:
-        print("bench/report: no results yet; first: bench/run", file=sys.stderr)
+        print("error: no results yet; first: bench/run", file=sys.stderr)
         return 1
     try:
         results, probe = read(paths)
         print(f"report: {write(results, probe, args.output)}")
     except (core.BenchError, OSError, MemoryError) as error:
-        print(f"bench/report: {cli.explain(error)}", file=sys.stderr)
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     return 0

@@ -316,7 +316,7 @@ def show(probe: dict, results: list[dict], failed: list[str]) -> None:
         print(table.text_of(result))
         print(table.aims_text(result))
     for text in failed:
-        print(f"bench/run: FAILED {text}", file=sys.stderr)
+        print(f"error: FAILED {text}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -341,7 +341,7 @@ def main(argv: list[str] | None = None) -> int:
             text = json.dumps({"machine": probe, "results": results}, indent=1)
             args.json.write_text(text + "\n", encoding="utf-8")
     except (core.BenchError, boot.BootError, OSError, MemoryError) as error:
-        print(f"bench/run: {cli.explain(error)}", file=sys.stderr)
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -37,6 +37,7 @@ ATTEMPTS = 3
 BOOT_LIMIT = {"debug": 420.0}
 BOOT_LIMIT_OTHERS = 180.0
 POWEROFF_LIMIT = 240.0
+LEAST_MEGABYTES = 64    # with so much the quire kernel still comes to its command
 NO_INIT = "no init within {:.0f} s: run fewer guests at once, or see where the kernel hangs (guest/run --console)"
 NO_END = "the command did not end within {:.0f} s: it hangs, or needs more (guest/run --timeout) or an idle host"
 NO_POWEROFF = "the guest did not power off within {:.0f} s: see where the kernel hangs (guest/run --console)"
@@ -187,7 +188,10 @@ def _host_megabytes() -> int:
 
 
 def check_memory(memory: str) -> None:
-    """Raise BootError if that is no size of memory, or more than the host has."""
+    """Raise BootError if that is no size of memory, less than a guest needs, or more than the host has."""
+    if _megabytes(memory) < LEAST_MEGABYTES:
+        raise BootError(f"{memory} of memory is too little for a guest: give it {LEAST_MEGABYTES}M or more "
+                        "(guest/run --memory)")
     if _megabytes(memory) > _host_megabytes():
         raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB with "
                         "its swap: add swap, or give less (guest/run --memory; a benchmark's guest has a fixed size)")

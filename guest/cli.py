@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import re
+from collections.abc import Callable
 from typing import NoReturn
 
 NEXT = {
@@ -18,17 +20,34 @@ KILLED = re.compile(r"\bKilled\b|\b[Oo]ut of memory\b")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that does not print its usage before an error."""
+    """A parser that does not print its usage before an error, which begins as those of all commands."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line, and exit with status 2."""
-        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help says more)\n")
+        self.exit(2, f"error: {message} ({self.prog} --help says more)\n")
+
+
+def number(low: int, high: int) -> Callable[[str], int]:
+    """Return a type of arguments: a whole number from `low` to `high`."""
+    def convert(text: str) -> int:
+        if not re.fullmatch(r"-?\d+", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"takes a number from {low} to {high}, not {text!r}")
+        return int(text)
+    return convert
+
+
+def seconds(text: str) -> float:
+    """Return an argument that is a time: a number of seconds above 0, which ends some day."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, not {text!r}")
 
 
 def advice(text: str) -> str:
     """Return what to do next where a text says that the disk or the memory is full; nothing where it does not."""
-    for number, what in NEXT.items():
-        if os.strerror(number) in text:
+    for code, what in NEXT.items():
+        if os.strerror(code) in text:
             return what
     return NEXT[errno.ENOMEM] if KILLED.search(text) else ""
 

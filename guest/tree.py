@@ -96,6 +96,26 @@ def _base_source(conf: dict[str, str]) -> Path:
     return source
 
 
+def _fill(source: Path, folder: Path) -> str:
+    """Copy or unpack a kernel's source into a new folder, and return its version."""
+    if source.is_dir():
+        kernel_version(source)
+        clone(source, folder)
+        return kernel_version(folder)
+    folder.mkdir(parents=True)
+    done = subprocess.run(["tar", "-xf", source, "-C", folder, "--strip-components=1"], check=False, text=True,
+                          stderr=subprocess.PIPE)
+    if done.returncode:
+        said = (done.stderr.splitlines() or [f"exits with {done.returncode}"])[0].removeprefix("tar: ")
+        raise TreeError(f"{source} cannot be unpacked (tar: {said}): name a tree or tarball of Linux in LINUX, install "
+                        "its package again (apt-get install --reinstall), or make room on the disk")
+    try:
+        return kernel_version(folder)
+    except TreeError as error:
+        raise TreeError(f"{source} is an archive, but not of the source of a kernel: give a 6.12.y tree or tarball in "
+                        "LINUX") from error
+
+
 def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> str:
     """Make `base` from a tarball or folder, if it is not made from that yet. Returns the kernel's version."""
     stamp = base.with_name(base.name + ".json")
@@ -109,17 +129,14 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
     if temporary.exists():
         shutil.rmtree(temporary)
     print(f"unpacking the kernel base {source.name}", file=sys.stderr, flush=True)
-    if source.is_dir():
-        clone(source, temporary)
-    else:
-        temporary.mkdir(parents=True)
-        done = subprocess.run(["tar", "-xf", source, "-C", temporary, "--strip-components=1"], check=False)
-        if done.returncode:
-            raise TreeError(f"{source} cannot be unpacked (tar exits with {done.returncode}): install it again "
-                            "(apt-get install --reinstall), or make room on the disk")
-    version = kernel_version(temporary)
-    if version.rsplit(".", 1)[0] != series:
-        raise TreeError(f"{source} is Linux {version}; quire is for {series}.y: name such a tree or tarball in LINUX=")
+    try:
+        version = _fill(source, temporary)
+        if version.rsplit(".", 1)[0] != series:
+            raise TreeError(f"{source} is Linux {version}; quire is for {series}.y: name such a tree or tarball in "
+                            "LINUX=")
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     if version not in verified:
         print(f"note: Linux {version} is not among the verified versions ({', '.join(verified)}) of base.conf",
               file=sys.stderr)

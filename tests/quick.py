@@ -24,6 +24,8 @@ import run  # noqa: E402  pylint: disable=wrong-import-position
 UNITS = "core::test_unit_tests_vmstat_and_switches"
 HOOKS = "off::test_hooks_edit_no_source_elsewhere"
 PAPERS = "bench::test_papers_are_written_from_the_data"
+INPUT = "bench::test_bad_input_is_answered"
+SOURCES = "bench::test_sources_that_are_none"
 
 
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
@@ -61,11 +63,11 @@ ROWS: list[tuple[str, str]] = [
     ("kernel/config/deb.config guest/deb.py", "deb"),
     ("guest/deb_tools.py tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
-    ("guest/boot.py guest/run", "build run"),
+    ("guest/boot.py guest/run", f"build run {INPUT}"),
     ("guest/splat.py", "splat run::test_splats_are_seen_and_named"),
-    ("guest/tree.py base.conf", "tree build docs packages"),
+    ("guest/tree.py base.conf", f"tree build docs packages {SOURCES}"),
     ("guest/packages.py requirements.txt", "packages"),
-    ("guest/*", "build tree ktap bench::test_bad_input_is_answered"),
+    ("guest/*", f"build tree ktap {INPUT}"),
     ("bench/attribut*", "attribute"),
     ("bench/*", "bench"),
     ("tool/quirelib/processes.py", "quirectl text"),
@@ -75,9 +77,9 @@ ROWS: list[tuple[str, str]] = [
     ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring quirectl_guest"),
     ("tool/completions/*", "completion"),
     ("tool/monitoring/* tool/bpftrace/*", "monitoring"),
-    ("tool/*", "quirectl settings reports completion deb_tools quirectl_guest"),
+    ("tool/*", f"quirectl settings reports completion deb_tools quirectl_guest {INPUT}"),
     ("tests/test_*.py", "itself"),
-    ("tests/quick.py Makefile .ci/*", "quick ktap docs bench::test_bad_input_is_answered"),
+    ("tests/quick.py Makefile .ci/*", f"quick ktap docs {INPUT}"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
     ("tests/kernel_surface.py", "knobs settings reports monitoring"),
@@ -96,7 +98,7 @@ ROWS: list[tuple[str, str]] = [
 HOST = {"attribute", "build", "completion", "deb", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
         "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "splat",
         "text_sets", "tree"}
-HOST_TESTS = {PAPERS, "bench::test_bad_input_is_answered"}
+HOST_TESTS = {PAPERS, INPUT, SOURCES}
 MARKS = "not soak and not debug_only and not vanilla"
 
 

@@ -229,7 +229,7 @@ def test_report_of_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixtu
         path.write_text(text, encoding="utf-8")
     assert reporting.main(["--output", str(tmp_path / "report.html"), str(path)]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"bench/report: {path} ") and said.endswith(": give a file that bench/run --json wrote\n")
+    assert said.startswith(f"error: {path} ") and said.endswith(": give a file that bench/run --json wrote\n")
     assert said.count("\n") == 1 and not (tmp_path / "report.html").exists()
 
 
@@ -240,7 +240,7 @@ def test_report_without_the_packages(result: dict, tmp_path: Path, monkeypatch: 
     path = runner.save(result, None, tmp_path / "micro.json")
     assert reporting.main(["--output", str(tmp_path / "report.html"), str(path)]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("bench/report: matplotlib ") and said.endswith(": make packages\n") and said.count("\n") == 1
+    assert said.startswith("error: matplotlib ") and said.endswith(": make packages\n") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("main", [runner.main, demonstration.main])
@@ -405,8 +405,20 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["bench/results", "--run", "frok-table"], "there are: machine, after-fork"),
         (["bench/report", "nonesuch.json"], "nonesuch.json"),
         (["bench/run", "--json", "nonesuch/all.json", "micro"], "takes a file in a folder that is there"),
-        (["bench/demo", "--quick"], "bench/demo: error: unrecognized arguments: --quick (bench/demo --help says more)"),
-        (["guest/run"], "guest/run: error: no command (guest/run --help says more)"),
+        (["bench/demo", "--quick"], "error: unrecognized arguments: --quick (bench/demo --help says more)"),
+        (["guest/run"], "error: no command (guest/run --help says more)"),
+        (["guest/run", "--cpus", "0", "--", "true"], "--cpus: takes a number from 1 to 64, not '0' (guest/run --help"),
+        (["guest/run", "--cpus", "two", "--", "true"], "--cpus: takes a number from 1 to 64, not 'two'"),
+        (["guest/run", "--numa", "9", "--", "true"], "--numa: takes a number from 1 to 8, not '9'"),
+        (["guest/run", "--timeout", "-1", "--", "true"], "--timeout: takes a number of seconds above 0, not '-1'"),
+        (["guest/run", "--timeout", "nan", "--", "true"], "--timeout: takes a number of seconds above 0, not 'nan'"),
+        (["guest/run", "--memory", "16M", "--", "true"], "give it 64M or more (guest/run --memory)"),
+        (["tool/quirectl", "stats", "--count", "0"], "--count: takes a number from 1 on, not '0' (quirectl stats --help"),
+        (["tool/quirectl", "top", "--interval", "-2"], "--interval: takes a number of seconds above 0, not '-2'"),
+        (["tool/quirectl"], "error: the following arguments are required: COMMAND (quirectl --help says more)"),
+        (["bench/attribute", "--jmp"], "bench/attribute --help says more"),
+        (["tests/quick.py", "--since"], "error: argument --since: expected one argument (tests/quick.py --help"),
+        (["tests/record.py", "nonesuch"], "nonesuch"),
         (["guest/run", "--memory", "100000G", "--", "true"], "add swap, or give less (guest/run --memory"),
         (["guest/run", "--memory", "much", "--", "true"], "not a size of memory: 'much'"),
         ([sys.executable, "-m", "guest.build", "debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
@@ -417,17 +429,26 @@ def test_bad_input_is_answered(command: list[str], says: str) -> None:
     """A wrong word gives an error that names the right ones, a status that is not zero, and no traceback."""
     status, said = run_command(*command)
     assert status != 0 and says in said and "Traceback" not in said and "usage:" not in said
+    assert [says in line for line in said.splitlines() if line.startswith("error: ")] == [True], said
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:
-    """A folder without a kernel, a path without a file and a broken tarball are named; the base that was there stays."""
-    (tmp_path / "broken.tar.xz").write_bytes(b"not a tarball")
-    (tmp_path / "base").mkdir()
-    with pytest.raises(tree.TreeError, match="is not the source of a kernel"):
-        tree.unpack_base(tmp_path, tmp_path / "base", "6.12", [])
-    with pytest.raises(tree.TreeError, match="cannot be unpacked"):
-        tree.unpack_base(tmp_path / "broken.tar.xz", tmp_path / "base", "6.12", [])
-    assert (tmp_path / "base").is_dir()
+    """What is no kernel's source is named in one line; the base that was there stays, and nothing is beside it."""
+    given, base = tmp_path / "given", tmp_path / "build/base"
+    (given / "folder").mkdir(parents=True)
+    base.mkdir(parents=True)
+    (given / "broken.tar.xz").write_bytes(b"not a tarball")
+    (given / "folder/Makefile").write_text("VERSION = 6\nPATCHLEVEL = 11\nSUBLEVEL = 3\n", encoding="utf-8")
+    for name, content in (("other", "base.conf"), ("older", str(given / "folder/Makefile"))):
+        subprocess.run(["tar", "-cf", given / f"{name}.tar", "--transform", "s,.*/,,;s,^,top/,", content], check=True,
+                       cwd=core.HERE.parent, stderr=subprocess.DEVNULL)
+    for name, says in ((".", "is not the source of a kernel"), ("broken.tar.xz", "cannot be unpacked"),
+                       ("other.tar", "an archive, but not of the source of a kernel"), ("older.tar", "is Linux 6.11.3"),
+                       ("folder", "is Linux 6.11.3")):
+        with pytest.raises(tree.TreeError) as error:
+            tree.unpack_base(given / name, base, "6.12", [])
+        assert says in str(error.value) and str(given / name) in str(error.value) and "\n" not in str(error.value)
+        assert [path.name for path in base.parent.iterdir()] == ["base"], name
     status, said = run_command(sys.executable, "-m", "guest.build", "vanilla", LINUX=str(tmp_path / "nowhere"))
     assert status == 1 and "give a path to a 6.12.y tree or tarball in LINUX" in said and "Traceback" not in said
 

@@ -76,7 +76,7 @@ OVERLAY = "kernel/overlay"
     (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "layers", "rmap::test_with_all_features"}),
     (f"{OVERLAY}/mm/quire/core/proc.c", {"fork", "shm", "layers", quick.UNITS}),
     ("kernel/hooks/0302-text-map.patch", {"text", quick.UNITS, quick.HOOKS}),
-    ("guest/boot.py", {"build", "run"}),
+    ("guest/boot.py", {"build", "run", quick.INPUT}),
     ("docs/fork.md", {"docs"}),
     ("tests/test_off.py", {"off"}),
     ("nonesuch/file", set()),
@@ -91,7 +91,8 @@ def test_a_file_stands_for_its_tests() -> None:
     fork, shm = (f"{OVERLAY}/mm/quire/{name}/{name}.c" for name in ("fork", "shm"))
     found = quick.chosen([fork, shm, "tests/test_gone.py", "guest/run"])
     assert found == {"fork": [fork], "shm": [shm], "knobs": [fork, shm], "monitoring": [fork, shm],
-                     "layers": [fork, shm], quick.UNITS: [fork, shm], "build": ["guest/run"], "run": ["guest/run"]}
+                     "layers": [fork, shm], quick.UNITS: [fork, shm], "build": ["guest/run"],
+                     "run": ["guest/run"], quick.INPUT: ["guest/run"]}
 
 
 @pytest.fixture(name="clone")

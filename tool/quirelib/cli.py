@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from quirelib import commands, metrics, processes, report, settings
 from quirelib.surface import Quire, Refused
@@ -17,12 +18,27 @@ ABOUT = "Show and switch the memory-management features of a running quire kerne
 FAILED, USAGE = 1, 2
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that does not print its usage before an error, which begins as those of all commands."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the command line, and exit with status 2."""
+        self.exit(USAGE, f"error: {message} ({self.prog} --help says more)\n")
+
+
 def positive(text: str) -> float:
     """Return a number of seconds above zero."""
-    value = float(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError("must be above 0")
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, not {text!r}")
+
+
+def times(text: str) -> int:
+    """Return a whole number from 1 on."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"takes a number from 1 on, not {text!r}")
+    return int(text)
 
 
 def _add(where: Any, name: str, run: Callable[..., None], text: str, **options: Any) -> argparse.ArgumentParser:
@@ -54,7 +70,7 @@ def _add_stats(where: Any) -> None:
     _json(command)
     command.add_argument("--nonzero", action="store_true", help="only those that are not 0")
     command.add_argument("--watch", nargs="?", type=positive, const=1.0, metavar="SECONDS", help="again, with rates")
-    command.add_argument("--count", type=int, metavar="N", help="with --watch: print N times in all")
+    command.add_argument("--count", type=times, metavar="N", help="with --watch: print N times in all")
 
 
 def _add_knobs(where: Any) -> None:
@@ -109,15 +125,15 @@ def _add_processes(where: Any) -> None:
     command = _add(where, "top", processes.top_command, "who shares the most; on a terminal again and again")
     command.add_argument("--sort", choices=("all", *processes.TOP), default="all",
                          help="by kB that fork and shm share (all), one of them, tables charged or areas borrowed")
-    command.add_argument("--lines", type=int, default=20, metavar="N", help="print so many processes (default 20)")
+    command.add_argument("--lines", type=times, default=20, metavar="N", help="print so many processes (default 20)")
     command.add_argument("--interval", type=positive, default=2.0, metavar="SECONDS", help="between two (default 2)")
-    command.add_argument("--count", type=int, metavar="N", help="print N times; default 1 where there is no terminal")
+    command.add_argument("--count", type=times, metavar="N", help="print N times; default 1 where there is no terminal")
     _json(command)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line's parser."""
-    top = argparse.ArgumentParser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
+    top = Parser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
     top.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where sys and proc are (default /)")
     where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_features, _add_stats, _add_knobs, _add_settings, _add_reports, _add_processes):
@@ -135,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
         elsewhere = getattr(args, "anywhere", False) and not (args.root / "sys/kernel/mm/quire").is_dir()
         args.run(None if elsewhere else Quire(args.root), args)
     except Refused as error:
-        print(f"quirectl: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return 130
