@@ -78,12 +78,21 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a benchmark is to be run: which clock, how large, and whether instructions count on jump-label kernels."""
+    """How a benchmark is to be run: which clock, how large, and whether instructions count on jump-label kernels.
+
+    cpus is how many CPUs the guest has by the clock; where instructions are counted it has one.
+    """
 
     icount: bool = False
     jump: bool = False
     quick: bool = False
     tiny: bool = False
+    cpus: int = 2
+
+    @property
+    def guest_cpus(self) -> int:
+        """Return how many CPUs the guest has."""
+        return 1 if self.icount else self.cpus
 
     def pick(self, full: int, quick: int, tiny: int) -> int:
         """Return the size for this run."""
@@ -102,6 +111,7 @@ class Benchmark:
     that off is not judged by them.
     knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
     emulated_boot is given to every column's kernel where it is emulated.
+    numa is how many NUMA nodes the guest has.
     With least, of several boots the least number counts instead of the median: what differs between them only adds.
     """
 
@@ -118,6 +128,7 @@ class Benchmark:
     least: bool = False
     native: tuple[str, ...] = ()
     memory: str = "4G"
+    numa: int = 1
     timeout: int = 1800
     note: str = ""
     icount_note: str = ""

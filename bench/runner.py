@@ -20,6 +20,7 @@ from guest import boot, build, cli, paths
 
 REPO = core.HERE.parent
 OUT = REPO / "build" / "bench"
+MOST_CPUS = 8  # CONFIG_NR_CPUS of the guests' kernels
 
 PRELUDE = """set -eu
 export BASE={base}
@@ -131,7 +132,8 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
             ["sh", str(script)],
             kernel=kernel_of(column, options),
             memory=benchmark.memory,
-            cpus=1 if options.icount else 2,
+            cpus=options.guest_cpus,
+            numa=benchmark.numa,
             append=append_of(column, benchmark, options),
             icount=options.icount,
             timeout=benchmark.timeout,
@@ -209,21 +211,24 @@ def measure(
         "runs": repeat,
         "guest": {
             "memory": benchmark.memory,
-            "cpus": 1 if options.icount else 2,
+            "cpus": options.guest_cpus,
+            "numa": benchmark.numa,
             "accelerator": accelerator(columns[0], options),
         },
         "columns": {core.column_of(c).name: core.combine(runs[c], benchmark.least) for c in columns},
     }
 
 
-def path_of(name: str, clock: str) -> Path:
-    """Return where the result of a benchmark by a clock is kept."""
-    return OUT / clock / f"{name}.json"
+def path_of(result: dict) -> Path:
+    """Return where a result is kept: by its clock, and with the CPUs in its name if they are not those by default."""
+    cpus = result["guest"]["cpus"]
+    usual = cpus == dataclasses.replace(core.Options(), icount=result["clock"] == "icount").guest_cpus
+    return OUT / result["clock"] / f"{result['name']}{'' if usual else f'-{cpus}cpus'}.json"
 
 
 def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
     """Write a result, with the machine probe, as JSON, and return where."""
-    path = path or path_of(result["name"], result["clock"])
+    path = path or path_of(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**result, "machine": probe}, indent=1) + "\n", encoding="utf-8")
     return path
@@ -265,6 +270,14 @@ def run_all(
     return probe, results, failed
 
 
+def cpu_counts(text: str) -> list[int]:
+    """Return the numbers of CPUs that a word of the command line names."""
+    counts = [int(word) for word in text.split(",") if word.isdigit()]
+    if not counts or len(counts) != len(text.split(",")) or not set(counts) <= set(range(1, MOST_CPUS + 1)):
+        raise argparse.ArgumentTypeError(f"takes numbers of CPUs from 1 to {MOST_CPUS}, such as 1,2,4,8")
+    return counts
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the command line's values."""
     parser = cli.Parser(prog="bench/run", description=__doc__)
@@ -274,6 +287,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jump", action="store_true",
                         help="with --icount: on the kernels with jump labels (make kernel VARIANT=quire-jump)")
     parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--cpus", type=cpu_counts, metavar="N,...",
+                        help="by the clock: measure in a guest of so many CPUs, one guest after the other (default 2)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="boots for each column (default 1)")
     parser.add_argument("--columns", default=",".join(core.COLUMNS), help="some of vanilla,off,on (default all)")
     parser.add_argument(
@@ -300,6 +315,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error("no column to measure: give --columns or --column")
     if args.jump and not args.icount:
         parser.error("--jump needs --icount: docs/build.md says why")
+    if args.cpus and args.icount:
+        parser.error("--cpus is by the clock: where instructions are counted a guest has one CPU")
     if args.repeat < 1:
         parser.error("--repeat takes a number from 1 on")
     if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
@@ -307,6 +324,21 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if args.json and (args.json.is_dir() or not args.json.parent.is_dir()):
         parser.error(f"--json takes a file in a folder that is there, not {args.json}")
     return args
+
+
+def run_with_cpus(
+    names: list[str], args: argparse.Namespace, options: core.Options
+) -> tuple[dict | None, list[dict], list[str]]:
+    """Run all for each number of CPUs that the command line names, or as it is by default."""
+    probe: dict | None = None
+    results: list[dict] = []
+    failed: list[str] = []
+    for cpus in args.cpus or [options.cpus]:
+        probe, some, wrong = run_all(names, args.columns, dataclasses.replace(options, cpus=cpus), args.repeat,
+                                     lambda text: print(f"[{text}]", file=sys.stderr, flush=True), probe=probe)
+        results += some
+        failed += wrong
+    return probe, results, failed
 
 
 def show(probe: dict, results: list[dict], failed: list[str]) -> None:
@@ -331,9 +363,7 @@ def main(argv: list[str] | None = None) -> int:
     names = args.names or [n for n in core.names() if set(dict(core.load(n).boots)) & set(clocks) and n != "machine"]
     options = core.Options(icount=args.icount, jump=args.jump, quick=args.quick)
     try:
-        probe, results, failed = run_all(
-            names, args.columns, options, args.repeat, lambda text: print(f"[{text}]", file=sys.stderr, flush=True)
-        )
+        probe, results, failed = run_with_cpus(names, args, options)
         if args.gate is not None:
             failed += [line for result in results for line in core.worse_off(result, args.gate)]
         show(probe, results, failed)

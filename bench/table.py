@@ -95,11 +95,12 @@ def conditions(result: dict) -> str:
     guest = result["guest"]
     host = result.get("host")
     labels = ", kernels with jump labels" if result.get("jump") else ""
+    nodes = f" on {guest['numa']} NUMA nodes" if guest.get("numa", 1) > 1 else ""
     others = f", {host['load']} tasks running on the host's {host['cpus']} CPUs before" if host else ""
     return (
         f"base {result['base']}, quire {kernel_text(result)}, clock: {clock}, {guest['accelerator']}, "
-        f"guest {guest['memory']} and "
-        f"{guest['cpus']} cpu(s){labels}, randomization off, {'quick sizes' if result['quick'] else 'full sizes'}, "
+        f"guest {guest['memory']} and {guest['cpus']} cpu(s){nodes}{labels}, randomization off, "
+        f"{'quick sizes' if result['quick'] else 'full sizes'}, "
         f"{'least' if result.get('least') else 'median'} of {result['runs']} boot(s)"
         f"{others if result['clock'] == 'time' else ''}"
     )

@@ -250,7 +250,7 @@ def test_disk_that_fills_up_at_the_end(result: dict, tmp_path: Path, monkeypatch
     def full(*_: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(runner, "run_all", lambda *_: (a_column({"x": [5]}), [result], ["pft failed"]))
+    monkeypatch.setattr(runner, "run_all", lambda *_, **_options: (a_column({"x": [5]}), [result], ["pft failed"]))
     monkeypatch.setattr(Path, "write_text", full)
     assert main(["--json", str(tmp_path / "all.json")] if main == runner.main else []) == 1
     said = capsys.readouterr()
@@ -402,6 +402,9 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["bench/run", "--column", "x=debgu", "micro"], "there are: vanilla, quire, debug, off,"),
         (["bench/run", "--repeat", "0", "micro"], "--repeat takes a number from 1 on"),
         (["bench/run", "--clock", "--jump", "micro"], "--jump needs --icount"),
+        (["bench/run", "--cpus", "2,many", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
+        (["bench/run", "--cpus", "16", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
+        (["bench/run", "--icount", "--cpus", "2", "micro"], "a guest has one CPU"),
         (["bench/results", "--run", "frok-table"], "there are: machine, after-fork"),
         (["bench/report", "nonesuch.json"], "nonesuch.json"),
         (["bench/run", "--json", "nonesuch/all.json", "micro"], "takes a file in a folder that is there"),
@@ -489,7 +492,7 @@ PARALLEL = {"shm-table"}
 def run_smoke(guest: Callable[..., boot.Result], entries: list[core.Benchmark], cpus: int) -> None:
     """Run benchmarks at their smallest in one guest; each prints rows with the metrics it shows."""
     script = "".join(f"echo '#begin {e.name}'\n(\n{runner.guest_script(e, TINY)}\n) || exit 1\n" for e in entries)
-    result = guest(script, append="quire=on", memory="2G", cpus=cpus)
+    result = guest(script, append="quire=on", memory="2G", cpus=cpus, numa=max(entry.numa for entry in entries))
     assert result.status == 0, result.output
     parts = dict(part.split("\n", 1) for part in result.output.split("#begin ")[1:])
     for entry in entries:
