@@ -44,7 +44,8 @@ class Aim:
     The rows that have the keys `where` (a tuple: one of these values) are looked at, in `column`, and the worst of
     them counts. `how` says what is made of its metric: "value" itself; or, with the same row of the column `against`
     (or its row `other`): "ratio" to it, "times" less than it, how much "less" than it. The aim is at most `limit`, or
-    at least with "times" and "less" or where more_is_better.
+    at least with "times" and "less" or where more_is_better. A steady aim is by a clock that the host disturbs: rows in
+    which the column "off", too, is beyond the limit say nothing and are passed over.
     """
 
     text: str
@@ -58,6 +59,7 @@ class Aim:
     clock: str = "icount"
     more_is_better: bool = False
     headline: bool = False
+    steady: bool = False
 
     @property
     def at_least(self) -> bool:
@@ -304,12 +306,12 @@ def _score(aim: Aim, value: float, base: float | None) -> float | None:
     return {"less": base - value, "times": base / max(value, 1.0), "ratio": value / (base or 1)}[aim.how]
 
 
-def achieved(aim: Aim, result: dict | None) -> Finding | None:
-    """Return what a result makes of an aim, by the worst of its rows; None where it was not measured."""
+def _findings(aim: Aim, result: dict | None, column: str) -> dict[tuple, Finding]:
+    """Return what each row of a column makes of an aim, by the row's keys."""
     columns = result["columns"] if result else {}
     against = columns.get(aim.against)
-    found = []
-    for row in columns.get(aim.column, {}).get("rows", ()):
+    found = {}
+    for row in columns.get(column, {}).get("rows", ()):
         if not _fits(row["keys"], aim.where) or aim.metric not in row["metrics"]:
             continue
         value = row["metrics"][aim.metric]["median"]
@@ -318,7 +320,22 @@ def achieved(aim: Aim, result: dict | None) -> Finding | None:
             base = _row_value(against, {**aim.where, **aim.other}, aim.metric)
         score = _score(aim, value, base)
         if score is not None:
-            found.append(Finding(score, value, base))
+            found[tuple(row["keys"].items())] = Finding(score, value, base)
+    return found
+
+
+def unsteady(aim: Aim, result: dict | None) -> set[tuple]:
+    """Return the keys of the rows that say nothing of a steady aim, for off does not reach it, or was not measured."""
+    if not aim.steady:
+        return set()
+    off = _findings(aim, result, "off")
+    return {keys for keys in _findings(aim, result, aim.column) if not met(aim, off.get(keys))}
+
+
+def achieved(aim: Aim, result: dict | None) -> Finding | None:
+    """Return what a result makes of an aim, by the worst of its rows; None where it was not measured."""
+    passed_over = unsteady(aim, result)
+    found = [one for keys, one in _findings(aim, result, aim.column).items() if keys not in passed_over]
     pick = min if aim.at_least else max
     return pick(found, key=lambda one: one.score, default=None)
 

@@ -143,13 +143,17 @@ def aims_text(result: dict) -> str:
     """Return what became of the benchmark's aims for this clock: only where all three columns have full sizes."""
     if result["quick"] or not set(core.COLUMNS) <= set(result["columns"]) or result["name"] not in core.names():
         return ""
-    rows = []
+    rows, notes = [], []
     for aim in core.load(result["name"]).aims:
         found = core.achieved(aim, result) if aim.clock == result["clock"] else None
+        passed_over = len(core.unsteady(aim, result)) if aim.clock == result["clock"] else 0
+        if passed_over:
+            notes.append(f"{aim.text}: rows not judged since off, too, is beyond the limit: {passed_over}\n")
         if found:
             rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
                          verdict(core.met(aim, found)).strip("*")])
-    return align(["aim", "base → value", "score", "wanted", ""], rows, 1) + "\n" if rows else ""
+    text = align(["aim", "base → value", "score", "wanted", ""], rows, 1) + "\n" if rows else ""
+    return text + "".join(notes)
 
 
 def text_of(result: dict) -> str:

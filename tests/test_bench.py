@@ -335,6 +335,30 @@ def test_worst_row_counts(result: dict) -> None:
     assert core.worst_off({**result, "one_event": ["ns"]}) is None
 
 
+@pytest.mark.parametrize(
+    ("off", "score", "passed_over"),
+    [({"a": [100], "b": [8]}, 2.5, 0), ({"a": [100], "b": [99]}, 0.25, 1), ({"a": [900], "b": [99]}, None, 2),
+     ({"a": [100]}, 0.25, 1)],
+)
+def test_steady_aims(result: dict, off: dict, score: float | None, passed_over: int) -> None:
+    """By a disturbed clock a row counts only if off reaches the limit against vanilla, too."""
+    aim = dataclasses.replace(AIM, where={}, limit=1.25, steady=True)
+    result["columns"].update(off=a_column(off), on=a_column({"a": [25], "b": [20]}))
+    found = core.achieved(aim, result)
+    assert (found.score if found else None) == score and len(core.unsteady(aim, result)) == passed_over
+    assert not core.unsteady(AIM, result) and not core.unsteady(aim, None)
+
+
+def test_rows_that_are_passed_over_are_told(result: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes of the aims says how many rows said nothing."""
+    aim = dataclasses.replace(AIM, where={}, limit=1.25, steady=True)
+    monkeypatch.setattr(core, "load", lambda name: dataclasses.replace(core.Benchmark(
+        name, "", (), (), lambda options: "", ("ns",)), aims=(aim,)))
+    result["columns"]["off"] = a_column({"a": [900], "b": [8]})
+    text = table.aims_text({**result, "quick": False})
+    assert "a is quick: rows not judged since off, too, is beyond the limit: 1" in text and "8 → 0" in text
+
+
 def test_every_aim_can_be_judged() -> None:
     """Aims name metrics that their benchmark shows, columns that exist and clocks that the results are taken by."""
     for entry in map(core.load, core.names()):
