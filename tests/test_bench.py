@@ -301,6 +301,27 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results[0]["clock"] == "icount"
 
 
+def test_guests_of_several_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A benchmark runs in guests of the CPUs that are asked for, on its NUMA nodes, and each result has a file."""
+    shapes = []
+
+    def run(*_: object, cpus: int, numa: int, **_options: object) -> boot.Result:
+        shapes.append((cpus, numa))
+        return boot.Result(0, "@op=a | ns=1\n", "")
+
+    monkeypatch.setattr(runner.boot, "run", run)
+    monkeypatch.setattr(runner, "OUT", tmp_path)
+    monkeypatch.setattr(runner, "check_kernels", lambda columns, options: None)
+    monkeypatch.setattr(runner, "build_programs", lambda benchmarks, options: None)
+    monkeypatch.setattr(runner, "accelerator", lambda column, options: "TCG")
+    assert runner.main(["--columns", "off", "--cpus", "2,4", "--json", str(tmp_path / "all.json"), "pressure"]) == 0
+    assert shapes == [(2, 1), (2, 2), (4, 2)]
+    assert sorted(path.name for path in tmp_path.glob("time/*")) == ["pressure-4cpus.json", "pressure.json"]
+    both = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["results"]
+    assert "guest 4G and 4 cpu(s) on 2 NUMA nodes" in table.conditions(both[1])
+    assert core.Options(icount=True, cpus=4).guest_cpus == 1
+
+
 AIM = core.Aim("a is quick", "ns", {"op": "a"}, 0.3)
 
 
@@ -510,7 +531,7 @@ def test_guest_that_dies_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # What it prints of two processes at once takes two CPUs.
-PARALLEL = {"shm-table"}
+PARALLEL = {"shm-table", "pressure"}
 
 
 def run_smoke(guest: Callable[..., boot.Result], entries: list[core.Benchmark], cpus: int) -> None:
