@@ -121,11 +121,9 @@ int main(int argc, char **argv)
 	const char *lru = argc > 3 ? argv[3] : "classic";
 	size_t size = number(argc, argv, 4, 16) << 20, cold_size;
 	int shm = !strcmp(kind, "shm"), requests = 0;
-	long lru_before = first_number(LRU_GEN), out = 0, goal;
-	char word[16], *cold;
+	long lru_before = choose_lru(lru), out = 0, goal;
+	char *cold;
 
-	if (put(LRU_GEN, strcmp(lru, "mglru") ? "0" : "7"))
-		die(LRU_GEN);
 	seen = common(PAGE);
 	start_partner();
 	pin(0);
@@ -142,7 +140,6 @@ int main(int argc, char **argv)
 	row("case=aging memory=%s tables=%s lru=%s hot_MB=%zu cpus=%d | hot_faults=%ld cold_out=%ld requests=%d",
 	    kind, how, lru, size >> 20, last_cpu() + 1, seen->faults, out, requests);
 	end_all();
-	snprintf(word, sizeof(word), "%ld", lru_before);
-	put(LRU_GEN, word);
+	restore_lru(lru_before);
 	return 0;
 }

@@ -55,9 +55,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "migrate: only %ld pages of %ld moved\n", moved, goal);
 		return 1;
 	}
-	row("case=migrate memory=%s users=%ld MB=%zu cpus=%d | us_per_page=%.3f calls_per_page=%.4f tlb_per_page=%.4f users_calls_per_page=%.4f pages_moved=%ld bystander_speed=%.3f",
-	    kind, users, size >> 20, last_cpu() + 1, m.ns / 1e3 / moved, (double)m.calls / moved,
-	    (double)m.tlb / moved, (double)m.users_calls / moved, moved, bystander_speed(m));
+	row("case=migrate memory=%s users=%ld MB=%zu cpus=%d | cpu_us_per_page=%.3f us_per_page=%.3f calls_per_page=%.4f tlb_per_page=%.4f users_calls_per_page=%.4f pages_moved=%ld bystander_speed=%.3f",
+	    kind, users, size >> 20, last_cpu() + 1, m.cpu_ns / 1e3 / moved, m.ns / 1e3 / moved,
+	    (double)m.calls / moved, (double)m.tlb / moved, (double)m.users_calls / moved, moved, bystander_speed(m));
 	end_all();
 	return 0;
 }

@@ -29,6 +29,7 @@ struct meter {
 	long users_calls;
 	long rounds;
 	uint64_t ns;
+	uint64_t cpu_ns;
 };
 
 static volatile long *bystander_rounds;
@@ -97,11 +98,29 @@ static inline long first_number(const char *path)
 	FILE *f = fopen(path, "r");
 
 	if (f) {
-		if (fscanf(f, "%ld", &value) != 1)
+		if (fscanf(f, "%li", &value) != 1)
 			value = 0;
 		fclose(f);
 	}
 	return value;
+}
+
+/* Which of Linux's two ways to age pages is used; returns which was. */
+static inline long choose_lru(const char *name)
+{
+	long before = first_number(LRU_GEN);
+
+	if (put(LRU_GEN, strcmp(name, "mglru") ? "0" : "7"))
+		die(LRU_GEN);
+	return before;
+}
+
+static inline void restore_lru(long before)
+{
+	char word[24];
+
+	snprintf(word, sizeof(word), "%ld", before);
+	put(LRU_GEN, word);
 }
 
 static inline long vm_event(const char *name)
@@ -159,12 +178,21 @@ static inline void *common(size_t size)
 	return p;
 }
 
+/* Time on a CPU, without what the caller sleeps. */
+static inline uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
 static inline struct meter meter_now(void)
 {
 	struct meter m = { interrupts("CAL", last_cpu(), last_cpu()),
 			   interrupts("TLB", last_cpu(), last_cpu()),
 			   interrupts("CAL", 0, last_cpu() - 1),
-			   bystander_rounds ? *bystander_rounds : 0, now_ns() };
+			   bystander_rounds ? *bystander_rounds : 0, now_ns(), cpu_ns() };
 
 	return m;
 }
@@ -175,7 +203,8 @@ static inline struct meter meter_since(struct meter then)
 
 	return (struct meter){ now.calls - then.calls, now.tlb - then.tlb,
 			       now.users_calls - then.users_calls,
-			       now.rounds - then.rounds, now.ns - then.ns };
+			       now.rounds - then.rounds, now.ns - then.ns,
+			       now.cpu_ns - then.cpu_ns };
 }
 
 /* How fast the bystander was meanwhile, as a part of its speed alone; 1 without one. */
