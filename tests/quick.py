@@ -39,6 +39,7 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 # Patterns of paths -> names of test files without test_ and .py, some with one of their tests; "itself" is the path's.
 # The first row with a pattern that fits counts.
 ROWS: list[tuple[str, str]] = [
+    ("docs/pressure.md", "docs simulate"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
     ("docs/man/*", "docs quirectl settings deb_tools"),
@@ -69,6 +70,7 @@ ROWS: list[tuple[str, str]] = [
     ("guest/packages.py requirements.txt", "packages"),
     ("guest/*", f"build tree ktap {INPUT}"),
     ("bench/attribut*", "attribute"),
+    ("bench/pressure/simulate.py", "simulate"),
     ("bench/*", "bench"),
     ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/quirelib/knobs.py", "knobs quirectl deb_tools"),
@@ -96,8 +98,8 @@ ROWS: list[tuple[str, str]] = [
 ]
 # Of these no test that runs here wants a kernel.
 HOST = {"attribute", "build", "completion", "deb", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
-        "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "splat",
-        "text_sets", "tree"}
+        "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "simulate",
+        "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, SOURCES}
 MARKS = "not soak and not debug_only and not vanilla"
 
