@@ -107,7 +107,11 @@ static struct shm_user *find_and_get(const struct shm_user_key *key)
 
 	guard(rcu)();
 	user = rhashtable_lookup(&users, key, user_params);
-	return user && refcount_inc_not_zero(&user->refs) ? user : NULL;
+	if (!user || refcount_inc_not_zero(&user->refs))
+		return user;
+	/* Who has given it up last may be preempted, and must not be waited for. */
+	rhashtable_remove_fast(&users, &user->node, user_params);
+	return NULL;
 }
 
 /* The caller holds the key's namespace. NULL if there is no memory. */
@@ -128,8 +132,7 @@ static struct shm_user *find_or_make(const struct shm_user_key *key)
 		destroy_user(user);
 		if (IS_ERR(other))
 			return NULL;
-		/* Somebody else was first, or a user without references is about to go. */
-		cond_resched();
+		/* Somebody else was first, or has given one up meanwhile. */
 	}
 }
 
@@ -143,6 +146,7 @@ void quire_shm_put_user(struct shm_user *user)
 {
 	if (!refcount_dec_and_test(&user->refs))
 		return;
+	/* Unless find_and_get() has done it. */
 	rhashtable_remove_fast(&users, &user->node, user_params);
 	queue_rcu_work(system_unbound_wq, &user->free);
 }
@@ -189,7 +193,8 @@ static struct shm_user *count_again(struct mm_struct *mm, const struct shm_user_
 
 /*
  * Count in another's record of the same process. 0: the record has the caller's reference
- * to the user now; -EEXIST: it has one already; -EAGAIN: it is about to go.
+ * to the user now; -EEXIST: it has one already; -EAGAIN: it is about to go; -EUSERS: it has
+ * no room for the user.
  */
 static int count_first(struct shm_process *process, struct shm_user *user)
 {
@@ -203,7 +208,8 @@ static int count_first(struct shm_process *process, struct shm_user *user)
 	if (!account)
 		return -EUSERS;
 	ret = account->user ? -EEXIST : 0;
-	WRITE_ONCE(account->user, user);
+	/* Who reads without the lock finds a user that is complete. */
+	smp_store_release(&account->user, user);
 	WRITE_ONCE(account->pmds, account->pmds + 1);
 	process->pmds++;
 	return ret;
@@ -279,6 +285,11 @@ void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user)
 	}
 	spin_lock(&process->lock);
 	account = find_account(process, &user->key);
+	if (!account || account->user != user) {
+		spin_unlock(&process->lock);
+		quire_warn(&quire_shm_feature, "a table of a user of whom the process has none\n");
+		return;
+	}
 	WRITE_ONCE(account->pmds, account->pmds - 1);
 	last = !account->pmds;
 	if (last)
