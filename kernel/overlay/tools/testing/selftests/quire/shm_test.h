@@ -3,8 +3,10 @@
 #ifndef SHM_TEST_H
 #define SHM_TEST_H
 
+#include <linux/membarrier.h>
 #include <setjmp.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "fork_test.h"
 
@@ -112,6 +114,17 @@ static inline int end_helper(struct helper *h)
 	status = stop_helper(h);
 	h->pid = 0;
 	return status;
+}
+
+/*
+ * Waits for a grace period of RCU: of those who have left a table before, nobody can be
+ * looking at it any more, and its last user may adopt it. False on one CPU, where
+ * membarrier() waits for nothing.
+ */
+static inline bool wait_for_leavers(void)
+{
+	return sysconf(_SC_NPROCESSORS_ONLN) > 1 &&
+	       !syscall(__NR_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
 }
 
 static sigjmp_buf fault_jump;
