@@ -142,3 +142,61 @@ int quire_mm_lock(struct mm_struct *mm)
 	}
 	return 0;
 }
+
+/* 0, or -EINTR. */
+static int undo_in(struct mm_struct *mm, int flag, void (*undo)(struct mm_struct *mm))
+{
+	int ret;
+
+	if (!test_bit(flag, &mm->flags))
+		return 0;
+	ret = quire_mm_lock(mm);
+	if (ret)
+		return ret;
+	undo(mm);
+	mmap_read_unlock(mm);
+	return 0;
+}
+
+/* 0, or -EINTR. */
+static int undo_in_all(int flag, void (*undo)(struct mm_struct *mm))
+{
+	struct quire_mm_walk walk;
+	struct mm_struct *mm;
+	int ret = 0;
+
+	quire_mm_walk_begin(&walk);
+	while (!ret && (mm = quire_mm_walk_next(&walk))) {
+		ret = undo_in(mm, flag, undo);
+		mmput(mm);
+		cond_resched();
+	}
+	quire_mm_walk_end(&walk);
+	return ret;
+}
+
+/* How often, and at which interval, to look for what was not seen before. */
+#define DRAIN_PASSES	20
+#define DRAIN_INTERVAL	(HZ / 20)
+
+/**
+ * quire_mm_drain - undo what a feature has done to all address spaces
+ * @flag: the bit of mm->flags that those have to whom it has done anything
+ * @undo: undoes it in one; the mm has a user, and mmap_lock is held for reading
+ * @left: how much of it there is now, in all
+ *
+ * What began before the feature's gate closed may add to it until it ends, so the walk is
+ * repeated while anything is left. Context: may sleep. Return: 0; -EINTR if a signal came;
+ * -EBUSY if something is left all the same.
+ */
+int quire_mm_drain(int flag, void (*undo)(struct mm_struct *mm), unsigned long (*left)(void))
+{
+	int i, ret = 0;
+
+	for (i = 0; i < DRAIN_PASSES && left() && !ret; i++) {
+		if (i)
+			schedule_timeout_uninterruptible(DRAIN_INTERVAL);
+		ret = undo_in_all(flag, undo);
+	}
+	return left() ? ret ?: -EBUSY : 0;
+}

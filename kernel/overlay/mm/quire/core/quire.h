@@ -154,5 +154,6 @@ void quire_mm_walk_begin(struct quire_mm_walk *walk);
 struct mm_struct *quire_mm_walk_next(struct quire_mm_walk *walk);
 void quire_mm_walk_end(struct quire_mm_walk *walk);
 int quire_mm_lock(struct mm_struct *mm);
+int quire_mm_drain(int flag, void (*undo)(struct mm_struct *mm), unsigned long (*left)(void));
 
 #endif /* _MM_QUIRE_QUIRE_H */

@@ -235,50 +235,16 @@ static unsigned long marked_pmds(void)
 	       quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
 }
 
-static int drain_mm(struct mm_struct *mm)
+/* What it could not undo is left to the next pass. */
+static void unshare(struct mm_struct *mm)
 {
-	int ret;
-
-	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		return 0;
-	ret = quire_mm_lock(mm);
-	if (ret)
-		return ret;
 	quire_pt_unshare_mm(mm);
-	mmap_read_unlock(mm);
-	return 0;
-}
-
-/* 0, or -EINTR */
-static int drain_once(void)
-{
-	struct quire_mm_walk walk;
-	struct mm_struct *mm;
-	int ret = 0;
-
-	quire_mm_walk_begin(&walk);
-	while (!ret && (mm = quire_mm_walk_next(&walk))) {
-		ret = drain_mm(mm);
-		mmput(mm);
-		cond_resched();
-	}
-	quire_mm_walk_end(&walk);
-	return ret;
 }
 
 /* A fork that began before the gate closed may add users until it ends. */
-#define DRAIN_PASSES 20
-
 static int fork_drain(void)
 {
-	int i, ret = 0;
-
-	for (i = 0; i < DRAIN_PASSES && marked_pmds() && !ret; i++) {
-		if (i)
-			schedule_timeout_uninterruptible(HZ / 20);
-		ret = drain_once();
-	}
-	return marked_pmds() ? ret ?: -EBUSY : 0;
+	return quire_mm_drain(MMF_QUIRE_SHARED, unshare, marked_pmds);
 }
 
 struct quire_feature quire_fork_feature = {

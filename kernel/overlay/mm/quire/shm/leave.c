@@ -104,21 +104,11 @@ void quire_shm_leave_mm(struct mm_struct *mm)
 
 /**
  * quire_shm_leave_mm_now - leave the tables that a process uses now
- * @mm: has a user
+ * @mm: has a user; mmap_lock is held for reading
  *
- * As __quire_shm_leave_now(). Context: may sleep; takes mmap_lock for reading. Return: 0 or
- * -EINTR.
+ * As __quire_shm_leave_now().
  */
-int quire_shm_leave_mm_now(struct mm_struct *mm)
+void quire_shm_leave_mm_now(struct mm_struct *mm)
 {
-	int ret;
-
-	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		return 0;
-	ret = quire_mm_lock(mm);
-	if (ret)
-		return ret;
 	walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_ops, NULL);
-	mmap_read_unlock(mm);
-	return 0;
 }

@@ -155,36 +155,10 @@ static int shm_start(void)
 	return 0;
 }
 
-/* 0, or -EINTR */
-static int drain_once(void)
-{
-	struct quire_mm_walk walk;
-	struct mm_struct *mm;
-	int ret = 0;
-
-	quire_mm_walk_begin(&walk);
-	while (!ret && (mm = quire_mm_walk_next(&walk))) {
-		ret = quire_shm_leave_mm_now(mm);
-		mmput(mm);
-		cond_resched();
-	}
-	quire_mm_walk_end(&walk);
-	return ret;
-}
-
 /* A fault that began before the gate closed may join until it ends. */
-#define DRAIN_PASSES 20
-
 static int shm_drain(void)
 {
-	int i, ret = 0;
-
-	for (i = 0; i < DRAIN_PASSES && quire_shm_tables() && !ret; i++) {
-		if (i)
-			schedule_timeout_uninterruptible(HZ / 20);
-		ret = drain_once();
-	}
-	return quire_shm_tables() ? ret ?: -EBUSY : 0;
+	return quire_mm_drain(MMF_QUIRE_SHARED, quire_shm_leave_mm_now, quire_shm_tables);
 }
 
 struct quire_feature quire_shm_feature = {

@@ -142,7 +142,7 @@ static inline void quire_mm_disown(struct mm_struct *mm)
 }
 
 unsigned long quire_shm_tables(void);
-int quire_shm_leave_mm_now(struct mm_struct *mm);
+void quire_shm_leave_mm_now(struct mm_struct *mm);
 const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 
 /* Pages that a process may reach by tables of shared memory, and how many tables that are. */
