@@ -817,20 +817,6 @@ void quire_pt_note_reference(pmd_t *pmd)
 	fork_count(FORK_REFERENCES);
 }
 
-/*
- * A look without the locks. A user that leaves meanwhile may make it stale: then the
- * table is taken for shared, as it would have been a moment earlier. If another thread of this
- * process copies the table, its last user may even free it: no more than a struct page is read.
- */
-static bool has_other_users(pmd_t *pmd)
-{
-	pmd_t seen;
-
-	guard(rcu)();
-	seen = pmdp_get_lockless(pmd);
-	return pmd_pt_shared(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
-}
-
 /**
  * __quire_pt_still_shared - has a table another user?
  * @vma: covers the whole table
@@ -847,7 +833,7 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 
 	if (pmd_pt_file(pmdp_get_lockless(pmd)))
 		return quire_shm_still_shared(vma, pmd, addr & PMD_MASK);
-	if (has_other_users(pmd))
+	if (quire_pt_has_other_users(pmd))
 		return true;
 	pml = pmd_lock(vma->vm_mm, pmd);
 	shared = pmd_pt_shared(*pmd);

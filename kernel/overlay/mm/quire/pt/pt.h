@@ -33,6 +33,21 @@ static inline bool quire_pt_is_mixed(pmd_t *pmd)
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
 }
 
+/*
+ * A look without the locks, at a table of either kind. A user that leaves meanwhile may make it
+ * stale: then the table is taken for shared, as it would have been a moment earlier. If another
+ * thread of this process copies the table, its last user may even free it: no more than a
+ * struct page is read.
+ */
+static inline bool quire_pt_has_other_users(pmd_t *pmd)
+{
+	pmd_t seen;
+
+	guard(rcu)();
+	seen = pmdp_get_lockless(pmd);
+	return pmd_pt_marked(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
+}
+
 /* range.c */
 pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr);
 

@@ -487,16 +487,6 @@ bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	return end_sharing(vma, pmd, addr, SHM_KEEP_OR_LEAVE) == SHM_NOTHING;
 }
 
-/* A look without the locks; see has_other_users() in pt/pt.c. */
-static bool has_other_users(pmd_t *pmd)
-{
-	pmd_t seen;
-
-	guard(rcu)();
-	seen = pmdp_get_lockless(pmd);
-	return pmd_pt_file(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
-}
-
 /**
  * quire_shm_still_shared - has a table another user?
  * @vma: covers the table
@@ -508,7 +498,7 @@ static bool has_other_users(pmd_t *pmd)
  */
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
-	return has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP) == SHM_SHARED;
+	return quire_pt_has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP) == SHM_SHARED;
 }
 
 /* Is this the only area that maps the file? A look without the lock. */
