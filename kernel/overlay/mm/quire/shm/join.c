@@ -156,9 +156,7 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key,
 			ret = -ENOMEM;
 			break;
 		}
-		if (ret == -EBUSY)
-			shm_count(SHM_REFUSED_WALKED);
-		else
+		if (ret != -EBUSY)
 			wait_for_unannounced(key->mapping);
 		ret = quire_shm_publish_table(vmf, &new, ret != -EBUSY);
 	} while (ret == -EEXIST);

@@ -91,7 +91,6 @@ const char * const quire_shm_count_names[] = {
 	[SHM_REFUSED_NOTIFIER] = "refused_notifier",
 	[SHM_REFUSED_FOREIGN] = "refused_foreign",
 	[SHM_REFUSED_USERS] = "refused_users",
-	[SHM_REFUSED_WALKED] = "refused_walked",
 	[SHM_REFUSED_NOMEM] = "refused_nomem",
 	NULL
 };

@@ -53,7 +53,7 @@ static long serve(char command, void *arg)
 
 FIXTURE(walk) {
 	struct helper child[2];
-	long tables, merged, refused;
+	long tables, merged, unlisted;
 	int fd, walk;
 };
 
@@ -75,7 +75,7 @@ FIXTURE_SETUP(walk)
 		SKIP(return, "no walks for tests: CONFIG_QUIRE_DEBUG is not set");
 	self->tables = shm_number("tables");
 	self->merged = shm_number("stats/tables_merged");
-	self->refused = shm_number("stats/refused_walked");
+	self->unlisted = shm_number("stats/tables_unlisted");
 	self->fd = memfd_create("quire", 0);
 	ASSERT_EQ(0, ftruncate(self->fd, LEN));
 	area = map_file(self->fd, TABLES, PROT_READ | PROT_WRITE);
@@ -90,7 +90,7 @@ FIXTURE_SETUP(walk)
 	ASSERT_EQ(0, ask(&self->child[0], '1'));
 	ASSERT_EQ(TABLES, ask(&self->child[0], 's'));
 	ASSERT_EQ(self->tables + 2 * TABLES, shm_number("tables"));
-	ASSERT_EQ(self->refused + TABLES, shm_number("stats/refused_walked"));
+	ASSERT_EQ(self->unlisted + TABLES, shm_number("stats/tables_unlisted"));
 	EXPECT_TRUE(tables_consistent());
 }
 
