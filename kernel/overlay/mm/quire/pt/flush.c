@@ -36,6 +36,8 @@
  * truncation, which changes entries in place, flushes for all users.
  *
  * Locks: the walk holds the lock of the reverse map. current->quire_unflushed belongs to it.
+ * Truncation holds the file's i_mmap lock and the PTL, and current->tlb_ubc, reclaim's batch,
+ * is empty again when flush_areas() returns.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>

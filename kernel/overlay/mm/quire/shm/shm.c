@@ -19,8 +19,8 @@
  *  - A user that is alone adopts the table instead: it is an ordinary one of that process
  *    from then on, with all its entries, which are charged to the process.
  *  - Page faults and the reverse map change entries, readers read them. All
- *    others leave or adopt first, or pass over the table; __pte_offset_map() refuses a marked PMD, so that a
- *    walker that was forgotten sees no table.
+ *    others leave or adopt first, or pass over the table; __pte_offset_map() refuses a
+ *    marked PMD, so that a walker that was forgotten sees no table.
  *  - folio references and mapcounts count the entries that exist. They are
  *    charged (RSS) to a pseudo process, never to one that uses them, see user.c.
  *  - The table lies within one VMA in each process, which has no flag of
