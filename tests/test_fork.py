@@ -31,7 +31,7 @@ CHECKS = {
 
 
 @pytest.mark.debug
-@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_life", "fork_mixed", "fork_uffd", SLOW[0]),
+@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_pins", "fork_life", "fork_mixed", "fork_uffd", SLOW[0]),
                                       ("fork_calls", "fork_swap", SLOW[1], "fork_cgroup", "fork_limit",
                                        "fork_model 1 6")],
                          ids=" ".join)

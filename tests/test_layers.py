@@ -30,6 +30,7 @@ KNOWN = {
     ("pt/pt.h", "linux/quire/fork.h"),
     # A shared table counts, warns and traces as fork's, and is left as shm's if it is one.
     ("pt/flush.c", "../fork/fork.h"),
+    ("pt/pins.c", "../fork/fork.h"),
     ("pt/pt.c", "../fork/fork.h"),
     ("pt/pt.c", "../shm/shm.h"),
     ("pt/pt.c", "trace/events/quire_fork.h"),

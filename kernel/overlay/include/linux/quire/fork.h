@@ -69,11 +69,10 @@ pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, sp
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
 unsigned int quire_pt_users(pmd_t *pmd);
 void quire_pt_note_reference(pmd_t *pmd);
+void __quire_pt_may_have_pins(pgtable_t table);
+void quire_pt_moves_into(pmd_t *pmd);
 void quire_pt_show_orphans(void);
 unsigned long __quire_pt_oom_points(struct mm_struct *mm);
-int quire_pt_copy_slots(struct vm_area_struct *vma, struct vm_area_struct *src,
-			pte_t *dst_pte, pte_t *src_pte, unsigned long addr,
-			int *rss, bool mixed);
 
 /* Has a table ever been shared since boot? Never goes back. */
 static inline bool quire_pt_used(void)
@@ -179,10 +178,26 @@ static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_GUP);
 }
 
-static inline void quire_pt_gup_locked(pmd_t *pmd)
+/* A private table is about to map pages that may have a pin; see mm/quire/pt/pins.c. */
+static inline void quire_pt_may_have_pins(pgtable_t table)
+{
+	if (quire_pt_used())
+		__quire_pt_may_have_pins(table);
+}
+
+/* GUP-fast, after it has read write_protect_seq. */
+static inline void quire_pt_gup_fast(pmd_t pmd, bool pins)
+{
+	if (pins)
+		quire_pt_may_have_pins(pmd_page(pmd));
+}
+
+static inline void quire_pt_gup_locked(pmd_t *pmd, bool pins)
 {
 	if (unlikely(quire_pt_shared(pmd)))
 		quire_pt_note_reference(pmd);
+	else if (pins)
+		quire_pt_may_have_pins(pmd_page(*pmd));
 }
 
 /* Where there is no way to fail: the one page comes from the reserves. */
@@ -192,6 +207,18 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 {
 	if (quire_pt_marked(pmd))
 		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
+}
+
+/* mremap(), before it moves what one table maps, or a part; mmap_lock held for writing. */
+static inline void quire_pt_move(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+				 struct vm_area_struct *new_vma, pmd_t *new_pmd,
+				 unsigned long new_addr)
+{
+	if (!quire_pt_used())
+		return;
+	quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_SYSCALL);
+	quire_pt_unshare_nofail(new_vma, new_pmd, new_addr, QUIRE_PT_SYSCALL);
+	quire_pt_moves_into(new_pmd);
 }
 
 /* A table about to be freed that others may use: it is kept for ever instead. */
@@ -529,9 +556,11 @@ static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 	return 0;
 }
 
-static inline void quire_pt_gup_locked(pmd_t *pmd)
-{
-}
+#define quire_pt_may_have_pins(table)			do { } while (0)
+#define quire_pt_gup_fast(pmd, pins)			do { } while (0)
+#define quire_pt_gup_locked(pmd, pins)			do { } while (0)
+#define quire_pt_move(vma, pmd, addr, new_vma, new_pmd, new_addr) \
+	do { } while (0)
 
 static inline bool quire_pt_keep(pmd_t *pmd)
 {

@@ -41,6 +41,7 @@ static const char * const fork_count_names[] = {
 	[FORK_TABLES_LEFT] = "tables_left",
 	[FORK_TABLES_DROPPED] = "tables_dropped",
 	[FORK_COPY_RETRIED] = "copies_retried",
+	[FORK_TABLES_SEARCHED] = "tables_searched",
 	[FORK_REFERENCES] = "references",
 	[FORK_CAUSE_FIRST + QUIRE_PT_FAULT] = "unshared_fault",
 	[FORK_CAUSE_FIRST + QUIRE_PT_GUP] = "unshared_gup",

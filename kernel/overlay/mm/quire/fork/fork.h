@@ -20,6 +20,7 @@ enum fork_count {
 	FORK_TABLES_LEFT,	/* unmapped while others stay */
 	FORK_TABLES_DROPPED,	/* the last users left at the same time */
 	FORK_COPY_RETRIED,
+	FORK_TABLES_SEARCHED,	/* for pins */
 	FORK_REFERENCES,	/* taken for reading, without a copy */
 	FORK_CAUSE_FIRST,
 	FORK_REFUSED_POLICY = FORK_CAUSE_FIRST + QUIRE_PT_NR_CAUSES,

@@ -212,30 +212,6 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 }
 
 /*
- * Does a table map a page with a pin? Only exclusive pages have any. The PTL is
- * held; no entry changes, for the VMA is locked and the reverse map needs the PTL.
- */
-static bool maps_pinned_page(struct ptdesc *pt, struct vm_area_struct *vma,
-			     unsigned long addr)
-{
-	pte_t *pte = first_slot(pt);
-	int i;
-
-	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
-		pte_t ptent = ptep_get(pte);
-		struct page *page;
-
-		if (!pte_present(ptent))
-			continue;
-		page = vm_normal_page(vma, addr, ptent);
-		if (page && PageAnon(page) && PageAnonExclusive(page) &&
-		    folio_maybe_dma_pinned(page_folio(page)))
-			return true;
-	}
-	return false;
-}
-
-/*
  * The table that @src_pmd points to, with its PTL held, or NULL if there is none any more.
  * Fork's locks keep faults out, but not retract_page_tables(): it takes an empty table of a
  * file away under the file's i_mmap lock, the PMD's and the PTL, and RCU frees it.
@@ -267,11 +243,11 @@ static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigne
 	/*
 	 * A pin that is not seen here will not be: GUP-fast takes it back when it finds that
 	 * write_protect_seq was raised. The barrier pairs with gup_fast()'s atomic set_bit()
-	 * for the first pin, and for all with the atomic that takes the pin, both before it
-	 * looks there. None goes through a marked PMD.
+	 * for the first pin, and for all with the atomic that takes the pin, after the table's
+	 * flag was cleared (pins.c) and before it looks there. None goes through a marked PMD.
 	 */
 	smp_mb();
-	if (test_bit(MMF_HAS_PINNED, &mm->flags) && maps_pinned_page(pt, vma, addr))
+	if (test_bit(MMF_HAS_PINNED, &mm->flags) && quire_pt_maps_pinned(pt, vma, addr))
 		return -EBUSY;
 	state->users = 2;
 	state->leaving = 0;
@@ -353,10 +329,13 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 		recharge(pt, vma, addr, vma->vm_mm);
 	}
 	/* Under the locks: what was cleared is not filled again before. */
-	if (state->flags & QUIRE_PT_STALE)
+	if (state->flags & QUIRE_PT_STALE) {
 		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
+		quire_pt_count_flush(false, QUIRE_FLUSH_LEAVE);
+	}
 	*quire_pt_owner(pt) = NULL;
 	state->users = 0;
+	quire_pt_note_no_pins(pt);
 	set_pmd(pmd, quire_pmd_unmark(*pmd));
 	fork_count(FORK_PMDS_UNMARKED);
 	fork_count(FORK_TABLES_ADOPTED);
@@ -526,6 +505,7 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 	if (ret)
 		return ret;
 	quire_pt_hand_charge(pt, page_ptdesc(*new));
+	quire_pt_note_no_pins(page_ptdesc(*new));
 	pmd_populate(mm, pmd, *new);
 	*new = NULL;
 	/*

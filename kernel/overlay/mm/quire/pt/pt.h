@@ -51,6 +51,10 @@ static inline bool quire_pt_has_other_users(pmd_t *pmd)
 /* range.c */
 pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr);
 
+/* pins.c */
+void quire_pt_note_no_pins(struct ptdesc *pt);
+bool quire_pt_maps_pinned(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr);
+
 /* charge.c */
 #ifdef CONFIG_MEMCG
 int quire_pt_charge(struct obj_cgroup **objcg);

@@ -3,6 +3,8 @@
 #ifndef COMPAT_H
 #define COMPAT_H
 
+#include <linux/userfaultfd.h>
+#include <stdint.h>
 #include <sys/mman.h>
 
 #ifndef MADV_COLD
@@ -16,6 +18,15 @@
 #endif
 #ifndef MADV_SOFT_OFFLINE
 #define MADV_SOFT_OFFLINE 101
+#endif
+/* Linux' headers have it from 6.8 on. */
+#ifndef UFFDIO_MOVE
+#define UFFD_FEATURE_MOVE	(1 << 16)
+#define UFFDIO_MOVE		_IOWR(UFFDIO, 0x05, struct uffdio_move)
+struct uffdio_move {
+	uint64_t dst, src, len, mode;
+	int64_t move;
+};
 #endif
 
 #endif /* COMPAT_H */

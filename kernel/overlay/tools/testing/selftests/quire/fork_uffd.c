@@ -4,11 +4,11 @@
  * are shared: the process sees it, its parent does not.
  */
 #define _GNU_SOURCE
-#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 
 #include "harness.h"
+#include "compat.h"
 #include "fork_test.h"
 
 #define TABLES 4
@@ -18,16 +18,6 @@
 #define FIRST (SLOTS - 5)
 #define NR 10UL
 #define OTHER 13
-
-/* Linux' headers have it from 6.8 on. */
-#ifndef UFFDIO_MOVE
-#define UFFD_FEATURE_MOVE	(1 << 16)
-#define UFFDIO_MOVE		_IOWR(UFFDIO, 0x05, struct uffdio_move)
-struct uffdio_move {
-	uint64_t dst, src, len, mode;
-	int64_t move;
-};
-#endif
 
 struct memory {
 	char *area;	/* shared with the parent */

@@ -4,28 +4,19 @@
  * that way is found by the reverse map, in the child and not in its parent.
  */
 #define _GNU_SOURCE
-#include <linux/userfaultfd.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "harness.h"
+#include "compat.h"
 #include "rmap_child.h"
 #include "rmap_common.h"
 
 #define PAGES 64
 #define FILLED 32			/* the first ones, by the parent */
 #define HUGE (2UL << 20)
-
-#ifndef UFFDIO_MOVE
-struct uffdio_move {
-	uint64_t dst, src, len, mode;
-	int64_t move;
-};
-#define UFFDIO_MOVE		_IOWR(UFFDIO, 0x05, struct uffdio_move)
-#define UFFD_FEATURE_MOVE	(1 << 16)
-#endif
 
 static void fill(char *base, unsigned int pages, uint64_t value)
 {
