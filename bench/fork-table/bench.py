@@ -6,7 +6,8 @@ from bench.core import Aim, Benchmark, Figure, Options
 
 def script(options: Options) -> str:
     """Return the guest's script."""
-    return f"./fork_table {options.pick(262144, 16384, 256)} {options.pick(300, 100, 3)} ./tiny"
+    return f"""./fork_table {options.pick(262144, 16384, 256)} {options.pick(300, 100, 3)} ./tiny
+./fork_table pin {options.pick(65536, 16384, 1024)} {options.pick(20, 10, 3)}"""
 
 
 SMALL = ("0", "16", "64", "256")
@@ -27,6 +28,8 @@ BENCHMARK = Benchmark(
             {"step": "fork+exit", "pages": "16384"}, 1.2, against="on", other={"pages": "0"}, headline=True),
         Aim("fork+exit+wait, 1 GB touched, against an empty process", "us_per_process",
             {"step": "fork+exit", "pages": "262144"}, 2.5, against="on", other={"pages": "0"}),
+        Aim("fork() alone, 256 MB in tables of its own, once a page was pinned, against never", "us_per_process",
+            {"step": "fork-own-pinned", "pages": "65536"}, 1.2, against="on", other={"step": "fork-own"}),
         Aim("fork() alone, 0 to 256 pages", "us_per_process", {"step": "fork", "pages": SMALL}, 1.01),
         Aim("fork+exit+wait, 0 to 256 pages", "us_per_process", {"step": "fork+exit", "pages": SMALL}, 1.01),
         Aim("fork+exec+exit+wait, 0 to 256 pages", "us_per_process", {"step": "fork+exec+exit", "pages": SMALL}, 1.01),

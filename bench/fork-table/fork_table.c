@@ -3,8 +3,18 @@
  * The table of 2002: what fork costs a process which has touched N pages
  * more than it needs. Three steps: fork() alone, fork and exit, and fork,
  * exec of a minimal program, exit.
+ *
+ *	fork_table [PAGES [TASKS [PROGRAM]]]
+ *	fork_table pin PAGES CHILDREN
+ *
+ * The second form writes to each 2 MiB before each fork(), so that a table which the last
+ * child shared is the process's own again; it does so before and after it has once pinned a
+ * page for a moment. All forks of a process that has ever pinned memory look for pins.
  */
 #include "bench.h"
+
+#include <stdbool.h>
+#include <sys/uio.h>
 
 enum step { FORK, FORK_EXIT, FORK_EXEC_EXIT };
 static const char * const step_name[] = { "fork", "fork+exit", "fork+exec+exit" };
@@ -28,6 +38,16 @@ static double one_child(enum step step, const char *program)
 	return (step == FORK ? forked : done) - start;
 }
 
+/* As a debugger or a profiler does, which pins the page. */
+static void look_at(char *page)
+{
+	char byte;
+	struct iovec to = { &byte, 1 }, from = { page, 1 };
+
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1)
+		die("process_vm_readv");
+}
+
 /*
  * As the tables of 2002 had it: the overhead of creating so many tasks is what
  * they cost more than tasks without extra pages, in all and for each page.
@@ -44,15 +64,46 @@ static void report(enum step step, long pages, long tasks, double total, double 
 	    pages, tasks, total / 1e9, mid / 1e3, overhead);
 }
 
+static void forks_with_own_tables(const char *step, char *mem, long pages, long children)
+{
+	double *t = calloc(children, sizeof(*t));
+
+	for (long i = -1; i < children; i++) {
+		double took;
+
+		touch(mem, pages * PAGE, 2 << 20);
+		took = one_child(FORK, NULL);
+		if (i >= 0)
+			t[i] = took;
+	}
+	row("step=%s pages=%ld tasks=%ld | us_per_process=%.3f", step, pages, children,
+	    typical(t, children) / 1e3);
+	free(t);
+}
+
+static int with_and_without_pin(long pages, long children)
+{
+	char *mem = map_small(pages * PAGE);
+
+	touch(mem, pages * PAGE, PAGE);
+	forks_with_own_tables("fork-own", mem, pages, children);
+	look_at(mem);
+	forks_with_own_tables("fork-own-pinned", mem, pages, children);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
-	long max_pages = number(argc, argv, 1, 16384);
-	long budget = number(argc, argv, 2, 100);
+	bool pin = argc > 3 && !strcmp(argv[1], "pin");
+	long max_pages = number(argc, argv, 1 + pin, 16384);
+	long budget = number(argc, argv, 2 + pin, 100);
 	const char *program = argc > 3 ? argv[3] : "./tiny";
 	static const long sizes[] = { 0, 16, 64, 256, 1024, 16384, 262144 };
 	double base[3] = { 0 };
 
 	pin_and_lead();
+	if (pin)
+		return with_and_without_pin(max_pages, budget);
 	for (size_t s = 0; s < LEN(sizes) && sizes[s] <= max_pages; s++) {
 		long pages = sizes[s];
 		long children = pages >= 16384 ? budget / 10 : budget;
