@@ -75,10 +75,18 @@ def others(kind: str) -> set[tuple[str, str]]:
 
 
 @cache
+def name_lists() -> dict[str, str]:
+    """Return the macros that name counters of several features: name -> what they stand for."""
+    return dict(re.findall(r"^#define (QUIRE_\w+_NAMES)\(\w+\)((?:.*\\\n)+.*)", (SOURCES / "pt/pt.h").read_text(
+        encoding="utf-8"), re.M))
+
+
+@cache
 def counters(feature: str) -> list[str]:
     """Return the names in stats/."""
     table = re.search(r"count(?:er)?_names\[\] = \{(.*?)\n\};", text(feature), re.S)
-    names = re.findall(r'"(\w+)"', table.group(1)) if table else []
+    lines = re.sub(r"(QUIRE_\w+_NAMES)\(\w+\)", lambda use: name_lists()[use[1]], table.group(1)) if table else ""
+    names = re.findall(r'"(\w+)"', lines)
     assert names, feature
     return names
 

@@ -29,7 +29,6 @@ KNOWN = {
     # The inlines for shared tables are among those for fork, which have what hooks use of both.
     ("pt/pt.h", "linux/quire/fork.h"),
     # A shared table counts, warns and traces as fork's, and is left as shm's if it is one.
-    ("pt/flush.c", "../fork/fork.h"),
     ("pt/pins.c", "../fork/fork.h"),
     ("pt/pt.c", "../fork/fork.h"),
     ("pt/pt.c", "../shm/shm.h"),

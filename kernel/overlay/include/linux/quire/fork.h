@@ -389,8 +389,6 @@ static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw)
 }
 #define quire_pvmw_charge(pvmw, mm)	((mm) = quire_pvmw_mm(pvmw))
 
-void quire_pt_flush_sharers(void);
-
 /* Pages to count for an OOM victim beyond what it is charged for. */
 static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
 {
@@ -409,10 +407,10 @@ static inline void quire_pt_oom_report(void)
  * TLBs of each user that it visits; see mm/quire/pt/flush.c.
  */
 void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw);
-bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw);
+bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, bool migrates);
 void __quire_rmap_broken_off(void);
 void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags);
-bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
+void quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
 			   unsigned long end, bool taken);
 
 /* The process that is visited, where @mm is the one that is charged. */
@@ -430,9 +428,10 @@ static inline bool quire_rmap_unflushed(void)
 }
 
 /* True if there is nothing else to do for the area. */
-static inline bool quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw)
+static inline bool quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw,
+				    bool migrates)
 {
-	return quire_rmap_unflushed() && __quire_rmap_visit(folio, pvmw);
+	return quire_rmap_unflushed() && __quire_rmap_visit(folio, pvmw, migrates);
 }
 
 /* An area was visited; returns whether the walk goes on. */
@@ -621,7 +620,7 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 #define quire_pvmw_visited(pvmw, mm)	(mm)
 #define quire_pvmw_cleared(pvmw)	do { } while (0)
 #define quire_rmap_unflushed()	false
-#define quire_rmap_visit(folio, pvmw)	false
+#define quire_rmap_visit(folio, pvmw, migrates)	false
 #define quire_rmap_visited(goes_on)	(goes_on)
 #define quire_rmap_walked(folio, flags)	do { } while (0)
 

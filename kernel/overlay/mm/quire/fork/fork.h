@@ -33,9 +33,8 @@ enum fork_count {
 	FORK_REFUSED_NOTIFIER,
 	FORK_REFUSED_OFF,
 	FORK_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
-	FORK_RMAP_FLUSHES,	/* of all CPUs for them, where the users are not known */
-	FORK_ZAP_FLUSHES,	/* of all CPUs, as truncation emptied a table of several users */
-	FORK_BACKGROUND_DONE,	/* children whose tables were all unshared */
+	FORK_FLUSHES,		/* by enum quire_pt_flush */
+	FORK_BACKGROUND_DONE = FORK_FLUSHES + QUIRE_NR_FLUSHES, /* children whose tables were all unshared */
 	FORK_BACKGROUND_EXITED,	/* given up: gone, or not wanted any more */
 	FORK_BACKGROUND_NO_MEMORY,
 	FORK_NR_COUNTS,

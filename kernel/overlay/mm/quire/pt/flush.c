@@ -49,8 +49,26 @@
 #include <asm/tlbflush.h>
 
 #include "../../internal.h"
-#include "../fork/fork.h"
 #include "pt.h"
+
+/* Of current->quire_unflushed: an entry of such a table was cleared. */
+#define UNFLUSHED_COW	1
+#define UNFLUSHED_FILE	2
+
+static void count_flush(unsigned int unflushed, enum quire_pt_flush why)
+{
+	if (unflushed & UNFLUSHED_COW)
+		quire_pt_count_flush(false, why);
+	if (unflushed & UNFLUSHED_FILE)
+		quire_pt_count_flush(true, why);
+}
+
+/* For who does not know the users. Interrupts are on. */
+static void flush_all(unsigned int unflushed)
+{
+	count_flush(unflushed, QUIRE_FLUSH_ALL);
+	flush_tlb_all();
+}
 
 /**
  * __quire_pvmw_cleared - the reverse map has cleared an entry of a table with several users
@@ -61,13 +79,14 @@
 void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 {
 	struct quire_pt_state *state = quire_pt_state(quire_pmd_ptdesc(*pvmw->pmd));
+	bool file = pmd_pt_file(*pvmw->pmd);
 
 	lockdep_assert_held(pvmw->ptl);
 	state->flags |= QUIRE_PT_STALE;
-	fork_count(FORK_RMAP_CLEARED);
-	current->quire_unflushed = 1;
+	quire_pt_count_cleared(file);
+	current->quire_unflushed |= file ? UNFLUSHED_FILE : UNFLUSHED_COW;
 	if (unlikely(state->leaving))
-		quire_pt_flush_sharers();
+		flush_all(file ? UNFLUSHED_FILE : UNFLUSHED_COW);
 }
 
 /*
@@ -94,18 +113,24 @@ static bool defer_flush(struct mm_struct *mm, unsigned long start, bool writable
  * __quire_rmap_visit - the reverse map visits an area after it has cleared an entry
  * @folio: whose entry
  * @pvmw: of the area, not begun
+ * @migrates: the walk is migration's
  *
  * Flushes for the area's process, now or at the end of the walk or of reclaim's batch.
  * Return: whether that was all there is to do, as nothing maps the folio any more.
  */
-bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw)
+bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, bool migrates)
 {
 	struct mm_struct *mm = pvmw->vma->vm_mm;
 	/* Where the table is copy-on-write nobody writes by way of a TLB. */
 	bool writable = folio_test_dirty(folio) && !folio_test_anon(folio);
 
-	if (test_bit(MMF_QUIRE_SHARED, &mm->flags) && !defer_flush(mm, pvmw->address, writable))
-		flush_tlb_mm_range(mm, pvmw->address, vma_address_end(pvmw), PAGE_SHIFT, false);
+	if (test_bit(MMF_QUIRE_SHARED, &mm->flags)) {
+		if (!defer_flush(mm, pvmw->address, writable))
+			flush_tlb_mm_range(mm, pvmw->address, vma_address_end(pvmw), PAGE_SHIFT,
+					   false);
+		count_flush(current->quire_unflushed,
+			    migrates ? QUIRE_FLUSH_MIGRATION : QUIRE_FLUSH_RECLAIM);
+	}
 	return !folio_mapped(folio);
 }
 
@@ -114,8 +139,8 @@ bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw)
  */
 void __quire_rmap_broken_off(void)
 {
+	flush_all(current->quire_unflushed);
 	current->quire_unflushed = 0;
-	quire_pt_flush_sharers();
 	try_to_unmap_flush();
 }
 
@@ -189,19 +214,20 @@ static void flush_areas(struct address_space *mapping, const struct zapped *zapp
  * Flushes for the other users, and what reclaim has deferred. Each user has an area that maps
  * the file there, or is a child that has not run yet: none joins during the walk, and none
  * leaves the file's tree of areas while that is locked.
- * Context: interrupts are on. Return: whether others flushed.
+ * Context: interrupts are on.
  */
-bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
+void quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
 			   unsigned long end, bool taken)
 {
 	struct quire_pt_state *state = quire_pt_state(quire_pmd_ptdesc(*pmd));
 	bool stale = state->flags & QUIRE_PT_STALE;
+	unsigned int kind = pmd_pt_file(*pmd) ? UNFLUSHED_FILE : UNFLUSHED_COW;
 	bool others = quire_pt_users(pmd) > 1, mixed;
 	struct zapped zapped;
 
 	flush_tlb_batched_pending(vma->vm_mm);
 	if (!stale && !(others && taken))
-		return false;
+		return;
 	/* What reclaim has deferred may be anywhere in the table. */
 	if (stale) {
 		start &= PMD_MASK;
@@ -215,13 +241,12 @@ bool quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long
 	zapped.table_last = mixed ? zapped.first : zapped.table_first + PTRS_PER_PTE - 1;
 	/* Who is leaving need not have an area here any more, nor all of a mixed table be in it. */
 	if (others && (state->leaving || (stale && mixed)))
-		quire_pt_flush_sharers();
+		flush_all(kind);
 	else if (others)
 		flush_areas(vma->vm_file->f_mapping, &zapped, stale ? NULL : vma);
 	else
 		flush_tlb_mm_range(vma->vm_mm, start, end, PAGE_SHIFT, false);
-	if (others && pmd_pt_shared(*pmd))
-		fork_count(FORK_ZAP_FLUSHES);
+	if (others)
+		count_flush(kind, QUIRE_FLUSH_TRUNCATION);
 	state->flags &= ~QUIRE_PT_STALE;
-	return others;
 }

@@ -519,6 +519,7 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 	 */
 	flush_tlb_mm_range(mm, addr, addr + (knows_more(pt) ? PMD_SIZE : PAGE_SIZE), PAGE_SHIFT,
 			   true);
+	quire_pt_count_flush(false, QUIRE_FLUSH_LEAVE);
 	/* Others use it, or are leaving it: it is not 0. */
 	quire_pt_state(pt)->users--;
 	fork_count(FORK_PMDS_UNMARKED);
@@ -724,6 +725,7 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
 	if (!nr)
 		return 0;
 	flush_tlb_mm_range(vma->vm_mm, start, *addr, PAGE_SHIFT, true);
+	quire_pt_count_flush(false, QUIRE_FLUSH_LEAVE);
 	for (i = 0; i < nr; i++)
 		if (left[i].pt)
 			put_table(left[i].pt, vma, left[i].addr);

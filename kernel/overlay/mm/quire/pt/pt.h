@@ -48,8 +48,27 @@ static inline bool quire_pt_has_other_users(pmd_t *pmd)
 	return pmd_pt_marked(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
 }
 
+/* Why TLBs of a shared table's users are flushed. Each feature counts that for its tables. */
+enum quire_pt_flush {
+	QUIRE_FLUSH_RECLAIM,	/* also memory failure; for each user after the first */
+	QUIRE_FLUSH_MIGRATION,	/* likewise */
+	QUIRE_FLUSH_TRUNCATION,
+	QUIRE_FLUSH_LEAVE,	/* a user has left tables, copied one, or adopted a stale one */
+	QUIRE_FLUSH_ALL,	/* all CPUs, where the users are not known */
+	QUIRE_NR_FLUSHES,
+};
+
+#define QUIRE_FLUSH_NAMES(first)							\
+	[(first) + QUIRE_FLUSH_RECLAIM] = "flushes_reclaim",				\
+	[(first) + QUIRE_FLUSH_MIGRATION] = "flushes_migration",			\
+	[(first) + QUIRE_FLUSH_TRUNCATION] = "flushes_truncation",			\
+	[(first) + QUIRE_FLUSH_LEAVE] = "flushes_leave",				\
+	[(first) + QUIRE_FLUSH_ALL] = "flushes_all"
+
 /* range.c */
 pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr);
+void quire_pt_count_cleared(bool file);
+void quire_pt_count_flush(bool file, enum quire_pt_flush why);
 
 /* pins.c */
 void quire_pt_note_no_pins(struct ptdesc *pt);

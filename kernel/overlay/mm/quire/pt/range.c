@@ -218,12 +218,26 @@ bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 }
 
 /**
- * quire_pt_flush_sharers - no TLB knows an entry that was just cleared
- *
- * For who does not know the users: all CPUs flush everything. Context: interrupts are on.
+ * quire_pt_count_cleared - the reverse map has cleared an entry of a table with several users
+ * @file: is it of shared memory
  */
-void quire_pt_flush_sharers(void)
+void quire_pt_count_cleared(bool file)
 {
-	fork_count(FORK_RMAP_FLUSHES);
-	flush_tlb_all();
+	if (file)
+		shm_count(SHM_RMAP_CLEARED);
+	else
+		fork_count(FORK_RMAP_CLEARED);
+}
+
+/**
+ * quire_pt_count_flush - TLBs of users of a shared table are flushed, or will be
+ * @file: is it of shared memory
+ * @why: the cause
+ */
+void quire_pt_count_flush(bool file, enum quire_pt_flush why)
+{
+	if (file)
+		shm_count(SHM_FLUSHES + why);
+	else
+		fork_count(FORK_FLUSHES + why);
 }

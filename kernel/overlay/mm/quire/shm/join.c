@@ -130,6 +130,7 @@ static void wait_for_unannounced(struct address_space *mapping)
 {
 	if (quire_shm_announced(mapping))
 		return;
+	shm_count(SHM_WAITS);
 	i_mmap_lock_write(mapping);
 	/* Not after the unlock: who sees the flag must see that we had the lock. */
 	set_bit(AS_QUIRE_ANNOUNCED, &mapping->flags);

@@ -11,6 +11,7 @@
 #include <linux/workqueue.h>
 
 #include "../core/quire.h"
+#include "../pt/pt.h"
 
 #ifdef CONFIG_QUIRE_SHM
 extern struct quire_feature quire_shm_feature;
@@ -24,7 +25,9 @@ enum shm_count {
 	SHM_UNLISTED,		/* a table began that others cannot find, for a walk was on */
 	SHM_MERGED,		/* ... was given up to use the one that others use */
 	SHM_ZAPPED,		/* entries dropped for all by truncation */
-	SHM_FLUSHES,		/* ... that other users flushed for, too */
+	SHM_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
+	SHM_FLUSHES,		/* by enum quire_pt_flush */
+	SHM_WAITS = SHM_FLUSHES + QUIRE_NR_FLUSHES, /* a fault waited for walks not announced */
 	SHM_REFUSED_POLICY,
 	SHM_REFUSED_FEW_TABLES,
 	SHM_REFUSED_VMA,
@@ -151,6 +154,8 @@ static inline unsigned long quire_shm_reached(struct mm_struct *mm, unsigned lon
 	return test_bit(MMF_QUIRE_SHM, &mm->flags) ? __quire_shm_reached(mm, tables) : 0;
 }
 #else
+#define shm_count(id)		do { } while (0)
+
 static inline long quire_shm_mapped(int type)
 {
 	return 0;

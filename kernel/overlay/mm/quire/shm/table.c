@@ -124,6 +124,7 @@ static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 	pmd_clear(pmd);
 	mm_dec_nr_ptes(mm);
 	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
+	quire_pt_count_flush(true, QUIRE_FLUSH_LEAVE);
 }
 
 /*
@@ -410,8 +411,10 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	add_mm_counter(table->user->mm, MM_SHMEMPAGES, -charged);
 	add_mm_counter(vma->vm_mm, MM_SHMEMPAGES, charged);
 	/* Under the locks: what reclaim has cleared is not filled again before. */
-	if (state->flags & QUIRE_PT_STALE)
+	if (state->flags & QUIRE_PT_STALE) {
 		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
+		quire_pt_count_flush(true, QUIRE_FLUSH_LEAVE);
+	}
 	*state = (struct quire_pt_state){};
 	*quire_pt_entry(pt) = NULL;
 	*quire_pt_owner(pt) = NULL;
@@ -578,8 +581,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 		add_mm_counter(__quire_shm_charged(pmd), MM_SHMEMPAGES, -taken);
 		shm_count_add(SHM_ZAPPED, taken);
 	}
-	if (quire_pt_flush_zapped(vma, pmd, first, addr, taken))
-		shm_count(SHM_FLUSHES);
+	quire_pt_flush_zapped(vma, pmd, first, addr, taken);
 	pte_unmap_unlock(start, ptl);
 	if (full)
 		tlb_flush_mmu(tlb);

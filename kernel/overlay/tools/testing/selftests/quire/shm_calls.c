@@ -117,6 +117,8 @@ TEST_SLOW(calls, truncate)
 
 TEST_SLOW(calls, punch)
 {
+	long flushes = shm_number("stats/flushes_truncation");
+
 	ASSERT_EQ(0, fallocate(self->side.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			       100 * PAGE, 100 * PAGE));
 	EXPECT_EQ(0, ask(&self->child, 'z'));
@@ -124,6 +126,7 @@ TEST_SLOW(calls, punch)
 	EXPECT_EQ(0, wrong(self->area, 100, 7));
 	EXPECT_EQ(PAGES - 200, nonzero(self->area, 200, PAGES - 200));
 	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_LT(flushes, shm_number("stats/flushes_truncation"));
 }
 
 TEST_SLOW(calls, remove)
@@ -136,8 +139,11 @@ TEST_SLOW(calls, remove)
 
 TEST_SLOW(calls, dontneed)
 {
+	long flushes = shm_number("stats/flushes_leave");
+
 	ASSERT_EQ(0, madvise(self->area, LEN, MADV_DONTNEED));
 	EXPECT_EQ(0, file_tables(getpid()));
+	EXPECT_LE(flushes + TABLES, shm_number("stats/flushes_leave"));
 	EXPECT_EQ(TABLES, ask(&self->child, 's'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(TABLES, file_tables(getpid()));

@@ -175,6 +175,8 @@ static long end_reading(struct helper *child)
 /* Those of all, there and back, while all read. */
 TEST_SLOW(nodes, moved_for_all)
 {
+	long flushes = shm_number("stats/flushes_migration");
+
 	begin_reading(self->child);
 	EXPECT_EQ(0, bind_to(1, MPOL_MF_MOVE_ALL));
 	EXPECT_LE(NEARLY_ALL, on_node(1));
@@ -184,6 +186,8 @@ TEST_SLOW(nodes, moved_for_all)
 	EXPECT_LE(NEARLY_ALL, on_node(1));
 	EXPECT_EQ(0, end_reading(self->child));
 	EXPECT_EQ(0, wrong(area, PAGES, 7));
+	/* The children's, for each page. */
+	EXPECT_LT(flushes + CHILDREN * NEARLY_ALL, shm_number("stats/flushes_migration"));
 }
 
 /* Pages that others use by the same table are not one's own, whatever their mapcount says. */
