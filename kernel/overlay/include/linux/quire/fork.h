@@ -32,8 +32,17 @@ enum quire_pt_cause {
 
 #ifdef CONFIG_QUIRE_FORK
 
-/* For fork's functions that mm/quire/pt/copy.h calls too. */
-#define quire_always_inline	__always_inline
+/*
+ * Fork's functions that copy one entry, for mm/quire/pt/copy.c, too. In their first caller they
+ * are inlined as in Linux, where they are static.
+ */
+#define quire_fork_extern	__always_inline
+unsigned long copy_nonpresent_pte(struct mm_struct *dst_mm, struct mm_struct *src_mm,
+				  pte_t *dst_pte, pte_t *src_pte, struct vm_area_struct *dst_vma,
+				  struct vm_area_struct *src_vma, unsigned long addr, int *rss);
+int copy_present_ptes(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma,
+		      pte_t *dst_pte, pte_t *src_pte, pte_t pte, unsigned long addr, int max_nr,
+		      int *rss, struct folio **prealloc);
 
 DECLARE_STATIC_KEY_FALSE(quire_fork_key);
 DECLARE_STATIC_KEY_FALSE(quire_pt_used_key);
@@ -487,7 +496,7 @@ struct quire_smaps {
 
 #else /* !CONFIG_QUIRE_FORK */
 
-#define quire_always_inline
+#define quire_fork_extern static
 
 static inline bool quire_pt_used(void)
 {

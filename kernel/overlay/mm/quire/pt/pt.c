@@ -436,20 +436,6 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 }
 
 /*
- * A VMA as fork's functions that copy an entry look at it. Of a mixed table @vma may be
- * one that came later, into a hole, and is not copied: what the areas have in common that
- * were there when it was first shared.
- */
-static void table_view(struct vm_area_struct *view, struct vm_area_struct *vma,
-		       struct ptdesc *pt)
-{
-	/* What changes in it meanwhile is its links and its lock, and nothing reads those. */
-	data_race(memcpy(view, vma, sizeof(*view)));
-	if (is_mixed(pt))
-		vm_flags_init(view, VM_READ | VM_MAYREAD | VM_MAYWRITE);
-}
-
-/*
  * Copy the entries into an empty table, of a mixed one all but the pages of files, which
  * one fault maps again, sixteen at once. Under the locks of the PMD and of the
  * table at once: migration entries must not end up where the reverse map cannot
@@ -459,18 +445,14 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 		      struct ptdesc *copy, unsigned long addr, swp_entry_t *entry)
 {
 	struct mm_struct *mm = vma->vm_mm;
-	struct vm_area_struct src, dst;
 	int rss[NR_MM_COUNTERS] = {};
 	int done, i;
 
-	table_view(&src, vma, pt);
-	table_view(&dst, vma, pt);
-	src.vm_mm = quire_pt_orphans;
-	done = quire_pt_copy_slots(&dst, &src, first_slot(copy), first_slot(pt), addr, rss,
-				   is_mixed(pt));
+	done = quire_pt_copy_slots(vma, copy, pt, addr, rss, is_mixed(pt));
 	if (done < PTRS_PER_PTE) {
 		*entry = pte_to_swp_entry(ptep_get(first_slot(pt) + done));
-		drop_slots(copy, &dst, addr);
+		/* No area of the user has to do with what was not used. */
+		drop_slots(copy, &quire_pt_orphans_area, addr);
 		fork_count(FORK_COPY_RETRIED);
 		return -EIO;
 	}
@@ -870,5 +852,6 @@ int __init quire_pt_init(void)
 		return -ENOMEM;
 	raw_write_seqcount_begin(&quire_pt_orphans->write_protect_seq);
 	quire_pt_on_mmlist(quire_pt_orphans);
+	quire_pt_init_copy();
 	return 0;
 }

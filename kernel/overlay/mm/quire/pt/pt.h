@@ -70,6 +70,12 @@ pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr);
 void quire_pt_count_cleared(bool file);
 void quire_pt_count_flush(bool file, enum quire_pt_flush why);
 
+/* copy.c */
+extern struct vm_area_struct quire_pt_orphans_area;
+void quire_pt_init_copy(void);
+int quire_pt_copy_slots(struct vm_area_struct *vma, struct ptdesc *copy, struct ptdesc *pt,
+			unsigned long addr, int *rss, bool mixed);
+
 /* pins.c */
 void quire_pt_note_no_pins(struct ptdesc *pt);
 bool quire_pt_maps_pinned(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr);
