@@ -3,10 +3,12 @@
  * What the OOM killer is told of shared tables: their pages are not, or not all,
  * in the RSS of those who use them.
  *
- * Takes no lock: counters are summed as they are, and mm->flags' bits are never
- * cleared. Nothing is kept but the sums, for a tick.
+ * Waits for no lock: counters are summed as they are, mm->flags' bits are never
+ * cleared, and page tables are walked if mmap_lock is to be had at once. Nothing is
+ * kept but the sums, for a tick.
  */
 #include <linux/mm.h>
+#include <linux/pagewalk.h>
 
 #include "../../internal.h"
 #include "../pt/pt.h"
@@ -45,14 +47,76 @@ static unsigned long orphans(void)
 	return READ_ONCE(pages);
 }
 
+/* A part of a page, so that a table of very many users does not count as nothing. */
+#define PARTS	1024
+
+struct orphan_count {
+	pmd_t *last;		/* several areas may reach into a table */
+	unsigned long parts;
+};
+
+/* RCU keeps the table; its state is read without its lock, as it is at some moment. */
+static void count_orphan(struct orphan_count *count, pmd_t *pmd)
+{
+	struct ptdesc *pt;
+	pmd_t seen;
+
+	if (pmd == count->last)
+		return;
+	count->last = pmd;
+	guard(rcu)();
+	seen = pmdp_get_lockless(pmd);
+	if (!pmd_pt_shared(seen))
+		return;
+	pt = quire_pmd_ptdesc(seen);
+	if (data_race(*quire_pt_owner(pt)) == quire_pt_orphans)
+		count->parts += PTRS_PER_PTE * PARTS / max(data_race(quire_pt_state(pt)->users), 1U);
+}
+
+/* Above the PMDs: a walk that comes to one adopts a table that nobody else uses. */
+static int count_orphans(pud_t *pud, unsigned long addr, unsigned long end, struct mm_walk *walk)
+{
+	pmd_t *pmd;
+
+	walk->action = ACTION_CONTINUE;
+	if (!pud_present(*pud) || pud_leaf(*pud))
+		return 0;
+	for (pmd = pmd_offset(pud, addr); addr < end; pmd++, addr = pmd_addr_end(addr, end))
+		count_orphan(walk->private, pmd);
+	return 0;
+}
+
+static const struct mm_walk_ops orphan_ops = {
+	.pud_entry = count_orphans,
+	.walk_lock = PGWALK_RDLOCK,
+};
+
+/*
+ * What a process has of the orphans, at most @reach: of each of their tables that it uses the
+ * part that falls to one user. Where the page tables cannot be walked now it may be a user of
+ * all of them.
+ */
+static unsigned long orphans_of(struct mm_struct *mm, unsigned long reach)
+{
+	struct orphan_count count = {};
+
+	reach = min(reach, orphans());
+	if (!reach || !mmap_read_trylock(mm))
+		return reach;
+	walk_page_range(mm, 0, TASK_SIZE_MAX, &orphan_ops, &count);
+	mmap_read_unlock(mm);
+	return min(reach, count.parts / PARTS);
+}
+
 /**
  * __quire_pt_oom_points - what a process may hold without being charged for it
- * @mm: any
+ * @mm: any that has a user
  *
- * Whose tables the orphans' charge is for is not recorded: a sharer may be a user of all of
- * them, as far as its tables reach beyond what it is charged for itself. That is too much
- * for some, and hides nobody from the OOM killer. What it reaches by tables of shared memory
- * comes on top: it is charged for nothing in these. Context: any. Return: pages.
+ * The part of the orphans that it has, as far as its tables reach beyond what it is charged for
+ * itself. How many pages a table maps is not known: a table counts as full. So all processes
+ * together have as many points as there are orphans, or somewhat more, and nobody is overlooked.
+ * What a process reaches by tables of shared memory comes on top: it is charged for nothing in
+ * these. Context: any; sleeps nowhere. Return: pages.
  */
 unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 {
@@ -67,5 +131,5 @@ unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 	tables -= min(tables, shm_tables);
 	if (tables * PTRS_PER_PTE <= charged)
 		return shm;
-	return shm + min(orphans(), tables * PTRS_PER_PTE - charged);
+	return shm + orphans_of(mm, tables * PTRS_PER_PTE - charged);
 }

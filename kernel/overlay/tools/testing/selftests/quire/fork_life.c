@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "harness.h"
@@ -162,41 +163,80 @@ static long oom_score(pid_t pid)
 	return score;
 }
 
-/* Who inherits everything from one that ended is a candidate, though not charged. */
-TEST_SLOW(fork_life, heir_is_seen_by_oom_killer)
+#define HEIR_TABLES 96
+#define MOST_HEIRS 4
+
+/* Has filled the tables and ended, and so many children have them all; returns false on failure. */
+static bool start_heirs(pid_t *heir, int heirs, int *down)
 {
-	size_t tables = 96;
-	int up[2], down[2];
-	pid_t pid, heir = 0;
-	long before;
+	int up[2], status;
+	pid_t pid;
 	char byte;
 
-	ASSERT_EQ(0, pipe(up));
-	ASSERT_EQ(0, pipe(down));
+	if (pipe(up) || pipe(down))
+		return false;
 	pid = fork();
-	ASSERT_LE(0, pid);
 	if (!pid) {
-		char *big = map_tables(tables);
+		char *big = map_tables(HEIR_TABLES);
 
 		close(down[1]);
-		fill(big, tables * SLOTS, 1);
-		pid = fork();
-		if (!pid) {
+		fill(big, HEIR_TABLES * SLOTS, 1);
+		for (int i = 0; i < heirs; i++) {
+			pid = fork();
+			if (pid < 0)
+				_exit(1);
+			if (pid)
+				continue;
 			pid = getpid();
 			if (write(up[1], &pid, sizeof(pid)) != sizeof(pid) ||
 			    read(down[0], &byte, 1) != 1)
 				_exit(1);
-			_exit(!!wrong(big, tables * SLOTS, 1));
+			_exit(!!wrong(big, HEIR_TABLES * SLOTS, 1));
 		}
 		_exit(0);
 	}
 	close(down[0]);
-	ASSERT_EQ(pid, waitpid(pid, NULL, 0));
-	ASSERT_EQ((ssize_t)sizeof(heir), read(up[0], &heir, sizeof(heir)));
-	before = oom_score(getpid());
-	EXPECT_LT(proc_sum(heir, "status", "RssAnon"), (long)(tables * TABLE / 1024 / 4));
-	EXPECT_LT(before + 5, oom_score(heir));
-	EXPECT_EQ(1, write(down[1], "x", 1));
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+		return false;
+	for (int i = 0; i < heirs; i++)
+		if (read(up[0], &heir[i], sizeof(*heir)) != sizeof(*heir))
+			return false;
+	close(up[0]);
+	close(up[1]);
+	return true;
+}
+
+/*
+ * Who inherits everything from one that ended is a candidate, though not charged. Several have
+ * about as many points together as one alone.
+ */
+TEST_SLOW(fork_life, heirs_are_seen_by_oom_killer)
+{
+	long own = oom_score(getpid()), one = 0;
+
+	ASSERT_EQ(0, prctl(PR_SET_CHILD_SUBREAPER, 1));
+	for (int heirs = 1; heirs <= MOST_HEIRS; heirs *= 4) {
+		pid_t heir[MOST_HEIRS];
+		int down[2], status;
+		long points = 0;
+
+		ASSERT_TRUE(start_heirs(heir, heirs, down));
+		for (int i = 0; i < heirs; i++) {
+			EXPECT_LT(proc_sum(heir[i], "status", "RssAnon"),
+				  (long)(HEIR_TABLES * TABLE / 1024 / 4));
+			points += oom_score(heir[i]) - own;
+		}
+		if (heirs == 1)
+			one = points;
+		EXPECT_LT(5 * heirs, points);
+		EXPECT_LT(points, one * 5 / 4 + heirs);
+		EXPECT_EQ(heirs, write(down[1], "xxxx", heirs));
+		close(down[1]);
+		for (int i = 0; i < heirs; i++) {
+			ASSERT_EQ(heir[i], waitpid(heir[i], &status, 0));
+			EXPECT_EQ(0, status);
+		}
+	}
 }
 
 static sigjmp_buf after_bus;
