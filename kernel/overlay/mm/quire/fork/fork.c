@@ -231,8 +231,10 @@ static int fork_start(void)
 
 static unsigned long marked_pmds(void)
 {
-	return quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) -
-	       quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
+	/* In this order: what is marked and unmarked meanwhile must not hide another one. */
+	unsigned long unmarked = quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
+
+	return quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) - unmarked;
 }
 
 /* What it could not undo is left to the next pass. */
