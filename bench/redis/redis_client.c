@@ -5,10 +5,12 @@
  * itself reports.
  *
  *	redis_client SOCKET KEYS VALUE_BYTES [FILE]
+ *	redis_client SOCKET KEYS VALUE_BYTES again PHASE
  *	redis_client SOCKET digest
  *
  * FILE gets the digest of the whole data set as it is when the snapshot begins;
- * the second form prints that of a server which has loaded the snapshot.
+ * the last form prints that of a server which has loaded the snapshot. The second
+ * finds the keys there, and times the SETs of one more snapshot.
  */
 #include "bench.h"
 #include <sys/socket.h>
@@ -116,8 +118,8 @@ static void print_sets(const char *phase, long keys, long n)
 	for (long i = 0; i < n; i++)
 		sum += lat[i];
 	qsort(lat, n, sizeof(*lat), by_value);
-	row("phase=%s keys=%ld | sets=%ld mean_us=%.1f p50_us=%.1f p99_us=%.1f p99.9_us=%.1f max_us=%.1f",
-	    phase, keys, n, sum / n / 1e3, lat[n / 2] / 1e3, lat[n * 99 / 100] / 1e3,
+	row("phase=%s keys=%ld | sets=%ld sets_per_s=%.1f mean_us=%.1f p50_us=%.1f p99_us=%.1f p99.9_us=%.1f max_us=%.1f",
+	    phase, keys, n, n / (sum / 1e9), sum / n / 1e3, lat[n / 2] / 1e3, lat[n * 99 / 100] / 1e3,
 	    lat[n * 999 / 1000] / 1e3, lat[n - 1] / 1e3);
 }
 
@@ -152,6 +154,17 @@ static void save_all(long keys, long bytes, int saves)
 	row("phase=cow keys=%ld saves=%d | rdb_last_cow_kB=%ld", keys, saves, cow);
 }
 
+static void save_again(long keys, long bytes, const char *phase)
+{
+	long n;
+
+	ask("BGSAVE");
+	n = set_keys(0, keys, bytes, MOST, 1);
+	while (saving())
+		usleep(20000);
+	print_sets(phase, keys, n);
+}
+
 int main(int argc, char **argv)
 {
 	long keys = number(argc, argv, 2, 100000), bytes = number(argc, argv, 3, 700);
@@ -167,6 +180,10 @@ int main(int argc, char **argv)
 		bytes = 4000;
 	lat = calloc(MOST, sizeof(*lat));
 	connect_to(argv[1]);
+	if (argc > 5) {
+		save_again(keys, bytes, argv[5]);
+		return 0;
+	}
 	ask("DEBUG POPULATE %ld k %ld", keys, bytes);
 	print_sets("rest", keys, set_keys(0, keys, bytes, keys / 4 < 10000 ? keys / 4 : 10000, 0));
 	if (argc > 4) {
