@@ -72,8 +72,8 @@ bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsi
 			 int node);
 void quire_pt_stray(void);
 bool quire_fork_mixes(void);
-pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
-				 unsigned long addr, spinlock_t **ptlp);
+pte_t *__quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
+				   unsigned long addr, spinlock_t **ptlp);
 pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, spinlock_t **ptlp);
 struct mm_struct *quire_pt_charged(pmd_t *pmd);
 unsigned int quire_pt_users(pmd_t *pmd);
@@ -98,9 +98,9 @@ static inline bool quire_pt_marked(pmd_t *pmd)
 	return quire_pt_used() && pmd_pt_marked(*pmd);
 }
 
-static inline bool quire_pt_shared(pmd_t *pmd)
+static inline bool quire_pt_cow(pmd_t *pmd)
 {
-	return quire_pt_used() && pmd_pt_shared(*pmd);
+	return quire_pt_used() && pmd_pt_cow(*pmd);
 }
 
 /* fork: 1 shared, 0 to be copied, -ENOMEM. */
@@ -126,7 +126,7 @@ static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *v
 				pmd_t **pmd, unsigned long *addr, unsigned long end,
 				struct zap_details *details)
 {
-	if (quire_pt_shared(*pmd)) {
+	if (quire_pt_cow(*pmd)) {
 		/* Copies: what has its address taken would be in memory all along the loop. */
 		pmd_t *last = *pmd;
 		unsigned long left = *addr;
@@ -156,7 +156,7 @@ static inline int quire_pt_make_room(struct file *file, struct mm_struct *mm,
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 				   unsigned long addr, enum quire_pt_cause cause)
 {
-	if (likely(!quire_pt_shared(pmd)))
+	if (likely(!quire_pt_cow(pmd)))
 		return 0;
 	return __quire_pt_unshare(vma, pmd, addr, cause, 0);
 }
@@ -165,7 +165,7 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
 {
-	if (likely(!quire_pt_shared(pmd)))
+	if (likely(!quire_pt_cow(pmd)))
 		return 0;
 	return __quire_pt_fault(vma, pmd, addr, flags);
 }
@@ -177,7 +177,7 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 			       unsigned long addr, unsigned int foll)
 {
-	if (likely(!quire_pt_shared(pmd)))
+	if (likely(!quire_pt_cow(pmd)))
 		return 0;
 	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET) {
 		/* What nobody else uses any more is its own, and GUP-fast enters it. */
@@ -203,7 +203,7 @@ static inline void quire_pt_gup_fast(pmd_t pmd, bool pins)
 
 static inline void quire_pt_gup_locked(pmd_t *pmd, bool pins)
 {
-	if (unlikely(quire_pt_shared(pmd)))
+	if (unlikely(quire_pt_cow(pmd)))
 		quire_pt_note_reference(pmd);
 	else if (pins)
 		quire_pt_may_have_pins(pmd_page(*pmd));
@@ -271,7 +271,7 @@ static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long
 		return true;
 	if (!walk->ops->reads_shared)
 		quire_pt_unshare_nofail(walk->vma, pmd, addr, QUIRE_PT_WALK);
-	else if (pmd_pt_shared(*pmd))
+	else if (pmd_pt_cow(*pmd))
 		__quire_pt_still_shared(walk->vma, pmd, addr);
 	return false;
 }
@@ -286,14 +286,14 @@ static inline bool quire_pt_skip(struct vm_area_struct *vma, pmd_t *pmd, unsigne
 static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
 				   unsigned long addr, unsigned int type)
 {
-	return quire_pt_shared(pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
+	return quire_pt_cow(pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
 }
 
 /* mprotect and NUMA hints; true if the table is to be skipped. */
 static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				     unsigned long addr, unsigned long cp_flags)
 {
-	if (likely(!quire_pt_shared(pmd)))
+	if (likely(!quire_pt_cow(pmd)))
 		return false;
 	if (cp_flags & MM_CP_PROT_NUMA)
 		return __quire_pt_still_shared(vma, pmd, addr);
@@ -302,11 +302,11 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 }
 
 /* Like pte_offset_map_lock(), for readers and the reverse map. */
-static inline pte_t *pte_offset_map_lock_shared(struct mm_struct *mm, pmd_t *pmd,
-						unsigned long addr, spinlock_t **ptlp)
+static inline pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
+					       unsigned long addr, spinlock_t **ptlp)
 {
 	if (quire_pt_used())
-		return quire_pte_offset_map_lock(mm, pmd, addr, ptlp);
+		return __quire_pte_offset_map_lock(mm, pmd, addr, ptlp);
 	return pte_offset_map_lock(mm, pmd, addr, ptlp);
 }
 
@@ -320,7 +320,7 @@ static inline pte_t *quire_pte_offset_map_walk(struct mm_struct *mm,
 		quire_pt_unshare_nofail(vma, pmd, addr, QUIRE_PT_WALK);
 		return pte_offset_map_lock(mm, pmd, addr, ptlp);
 	}
-	return pte_offset_map_lock_shared(mm, pmd, addr, ptlp);
+	return quire_pte_offset_map_lock(mm, pmd, addr, ptlp);
 }
 
 pte_t *__quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd, unsigned long addr,
@@ -511,7 +511,7 @@ static inline bool quire_pt_used(void)
 #define quire_pvmw_moved(pvmw)		false
 #define quire_pvmw_passed(pvmw, ptl)	false
 #define quire_pt_marked(pmd)	false
-#define quire_pt_shared(pmd)	false
+#define quire_pt_cow(pmd)	false
 
 static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 				  struct vm_area_struct *src_vma, pmd_t *dst_pmd,
@@ -608,7 +608,7 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	return false;
 }
 
-#define pte_offset_map_lock_shared(mm, pmd, addr, ptlp) \
+#define quire_pte_offset_map_lock(mm, pmd, addr, ptlp) \
 	pte_offset_map_lock(mm, pmd, addr, ptlp)
 #define quire_pte_offset_map_walk(mm, vma, pmd, addr, ptlp, writes) \
 	pte_offset_map_lock(mm, pmd, addr, ptlp)

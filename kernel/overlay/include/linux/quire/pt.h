@@ -61,12 +61,12 @@ static inline struct ptdesc *quire_pmd_ptdesc(pmd_t pmd)
 
 static inline pmd_t quire_pmd_mark(pmd_t pmd)
 {
-	return __pmd((pmd_val(pmd) | _PAGE_PT_SHARED) & ~(pmdval_t)_PAGE_RW);
+	return __pmd((pmd_val(pmd) | _PAGE_PT_MARKED) & ~(pmdval_t)_PAGE_RW);
 }
 
 static inline pmd_t quire_pmd_unmark(pmd_t pmd)
 {
-	return __pmd((pmd_val(pmd) & ~(pmdval_t)_PAGE_PT_SHARED) | _PAGE_RW);
+	return __pmd((pmd_val(pmd) & ~(pmdval_t)_PAGE_PT_MARKED) | _PAGE_RW);
 }
 
 #endif /* _LINUX_QUIRE_PT_H */

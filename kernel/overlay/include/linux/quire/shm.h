@@ -160,7 +160,7 @@ static inline pte_t *quire_pte_offset_map_gup(pmd_t *pmd, unsigned long addr)
 {
 	if (quire_pt_file(pmd))
 		return __quire_shm_map(pmd, addr);
-	return quire_pt_shared(pmd) ? NULL : pte_offset_map(pmd, addr);
+	return quire_pt_cow(pmd) ? NULL : pte_offset_map(pmd, addr);
 }
 
 /* mprotect and NUMA hints; true if there is no table to change, or it is others', too. */
@@ -262,7 +262,7 @@ static inline bool quire_shm_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	pte_offset_map_nolock(mm, pmd, addr, ptlp)
 #define quire_pte_moved(vmf)			false
 #define quire_pte_offset_map_gup(pmd, addr) \
-	(quire_pt_shared(pmd) ? NULL : pte_offset_map(pmd, addr))
+	(quire_pt_cow(pmd) ? NULL : pte_offset_map(pmd, addr))
 #define quire_fault_mm(mm, pmd)			(mm)
 
 static inline void quire_shm_leave_range(struct vm_area_struct *vma,

@@ -66,7 +66,7 @@ static void count_orphan(struct orphan_count *count, pmd_t *pmd)
 	count->last = pmd;
 	guard(rcu)();
 	seen = pmdp_get_lockless(pmd);
-	if (!pmd_pt_shared(seen))
+	if (!pmd_pt_cow(seen))
 		return;
 	pt = quire_pmd_ptdesc(seen);
 	if (data_race(*quire_pt_owner(pt)) == quire_pt_orphans)

@@ -40,12 +40,12 @@ static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next,
 	if (pmd == count->last || !pmd_pt_marked(pmdp_get_lockless(pmd)))
 		return 0;
 	count->last = pmd;
-	pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
+	pte = __quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
 	if (!pte)
 		return 0;
 	if (pmd_pt_file(*pmd)) {
 		count->file++;
-	} else if (pmd_pt_shared(*pmd)) {
+	} else if (pmd_pt_cow(*pmd)) {
 		count->shared++;
 		count->owned += quire_pt_charged(pmd) == walk->mm;
 	}

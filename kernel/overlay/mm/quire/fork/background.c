@@ -106,7 +106,7 @@ static int unshare_one(pmd_t *pmd, unsigned long addr, unsigned long next,
 	int ret;
 
 	walk->action = ACTION_CONTINUE;
-	if (!pmd_pt_shared(pmdp_get_lockless(pmd)))
+	if (!pmd_pt_cow(pmdp_get_lockless(pmd)))
 		return 0;
 	/* The process is gone, and its tables wait for us alone. */
 	if (atomic_read(&walk->mm->mm_users) == 1)

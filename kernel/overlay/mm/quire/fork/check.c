@@ -188,7 +188,7 @@ static long *check_shared(struct check *check, struct vm_area_struct *vma, pmd_t
 			  unsigned long addr, unsigned long next)
 {
 	const char *wrong = pmd_pt_file(*pmd) ? quire_shm_check(vma, pmd, addr & PMD_MASK) : NULL;
-	bool mixed = pmd_pt_shared(*pmd) && quire_pt_is_mixed(pmd);
+	bool mixed = pmd_pt_cow(*pmd) && quire_pt_is_mixed(pmd);
 
 	if (wrong)
 		complain(check, "table at %lx of pid %d: %s\n", addr, check->pid, wrong);
@@ -218,12 +218,12 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 		spin_unlock(ptl);
 		return 0;
 	}
-	start = pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
+	start = pte = __quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
 	if (!pte)
 		return 0;
 	if (pmd_pt_marked(*pmd)) {
 		rss = check_shared(check, walk->vma, pmd, addr, next);
-		mixed = pmd_pt_shared(*pmd) && quire_pt_is_mixed(pmd);
+		mixed = pmd_pt_cow(*pmd) && quire_pt_is_mixed(pmd);
 	}
 	for (; addr != next; pte++, addr += PAGE_SIZE) {
 		check->migrations += !pte_present(ptep_get(pte)) &&
@@ -371,7 +371,7 @@ static int forget_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 	pte_t *pte;
 
 	walk->action = ACTION_CONTINUE;
-	if (!quire_pt_shared(pmd))
+	if (!quire_pt_cow(pmd))
 		return 0;
 	pte = pte_offset_map(pmd, addr);
 	if (!pte) {

@@ -200,7 +200,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 		return 0;
 	}
 	/* By another area that reaches into it. */
-	if (pmd_pt_shared(*dst_pmd))
+	if (pmd_pt_cow(*dst_pmd))
 		return 1;
 	reason = refusal(dst_vma, src_vma, dst_pmd, addr, end, &is_mixed);
 	if (reason < 0) {

@@ -18,8 +18,8 @@ static void mark(struct kunit *test)
 	pmd_t pmd = __pmd(__pa(page_address(test_page())) | _PAGE_TABLE);
 	pmd_t marked = quire_pmd_mark(pmd);
 
-	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(pmd));
-	KUNIT_EXPECT_TRUE(test, pmd_pt_shared(marked));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_cow(pmd));
+	KUNIT_EXPECT_TRUE(test, pmd_pt_cow(marked));
 	KUNIT_EXPECT_FALSE(test, pmd_bad(marked));
 	KUNIT_EXPECT_TRUE(test, pmd_present(marked));
 	KUNIT_EXPECT_FALSE(test, pmd_leaf(marked));
@@ -33,11 +33,11 @@ static void not_marked(struct kunit *test)
 	unsigned long pa = __pa(page_address(test_page()));
 	swp_entry_t entry = swp_entry(1, 0x1234);
 
-	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(__pmd(0)));
-	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(__pmd(pa | _PAGE_TABLE | _PAGE_PT_SHARED)));
-	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(__pmd(pa | _PAGE_PRESENT | _PAGE_PSE |
-						     _PAGE_PT_SHARED)));
-	KUNIT_EXPECT_FALSE(test, pmd_pt_shared(swp_entry_to_pmd(entry)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_cow(__pmd(0)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_cow(__pmd(pa | _PAGE_TABLE | _PAGE_PT_MARKED)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_cow(__pmd(pa | _PAGE_PRESENT | _PAGE_PSE |
+						  _PAGE_PT_MARKED)));
+	KUNIT_EXPECT_FALSE(test, pmd_pt_cow(swp_entry_to_pmd(entry)));
 	KUNIT_EXPECT_TRUE(test, pmd_bad(__pmd(pa | _PAGE_PRESENT)));
 }
 

@@ -23,7 +23,7 @@ static pte_t *map_seen(struct mm_struct *mm, pmd_t *pmd, pmd_t seen, unsigned lo
 }
 
 /**
- * quire_pte_offset_map_lock - pte_offset_map_lock() that enters shared tables
+ * __quire_pte_offset_map_lock - pte_offset_map_lock() that enters shared tables
  * @mm: the address space
  * @pmd: its PMD
  * @addr: the address
@@ -33,8 +33,8 @@ static pte_t *map_seen(struct mm_struct *mm, pmd_t *pmd, pmd_t seen, unsigned lo
  * not change while the lock is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
  * Returns NULL if there is no table.
  */
-pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
-				 unsigned long addr, spinlock_t **ptlp)
+pte_t *__quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
+				   unsigned long addr, spinlock_t **ptlp)
 {
 	for (;;) {
 		pmd_t seen;

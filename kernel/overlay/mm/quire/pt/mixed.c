@@ -119,7 +119,7 @@ int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned lon
 static int give_up(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
 {
 	walk->action = ACTION_CONTINUE;
-	if (pmd_pt_shared(*pmd))
+	if (pmd_pt_cow(*pmd))
 		quire_pt_leave(walk->vma, pmd, addr & PMD_MASK);
 	cond_resched();
 	return 0;
@@ -201,10 +201,10 @@ static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma
 	struct page *page;
 	spinlock_t *ptl;
 
-	start = pte = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr, &ptl);
+	start = pte = __quire_pte_offset_map_lock(vma->vm_mm, pmd, addr, &ptl);
 	if (!pte)
 		return addr;
-	if (!pmd_pt_shared(*pmd)) {
+	if (!pmd_pt_cow(*pmd)) {
 		pte_unmap_unlock(start, ptl);
 		return addr;
 	}

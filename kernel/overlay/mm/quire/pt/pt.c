@@ -36,7 +36,7 @@
  * stand for the PMD's lock. Who holds the table's PTL and sees a PMD that points
  * to it knows that it is shared, or is not. A table may be touched through a
  * marked PMD only while that PMD's lock or the table's PTL is held: to get from
- * one to the other is what quire_pte_offset_map_lock() is for.
+ * one to the other is what __quire_pte_offset_map_lock() is for.
  *
  * Lifetime: users counts the PMDs that point to the table. A leaver clears its PMD, flushes
  * its TLB and only then lets go of its count, all before its VMA leaves the reverse map. Who
@@ -291,10 +291,10 @@ int quire_pt_share(struct vm_area_struct *vma, unsigned long addr, struct mm_str
 	pt = lock_source(src_pmd);
 	if (!pt)
 		goto out;
-	ret = quire_pt_claim(pt, objcg, pmd_pt_shared(*src_pmd));
+	ret = quire_pt_claim(pt, objcg, pmd_pt_cow(*src_pmd));
 	if (ret)
 		goto unlock;
-	if (pmd_pt_shared(*src_pmd))
+	if (pmd_pt_cow(*src_pmd))
 		quire_pt_state(pt)->users++;
 	else
 		ret = begin_to_share(pt, vma, addr, src_pmd, mixed);
@@ -523,7 +523,7 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 	int ret = 0;
 
 	pml = pmd_lock(mm, pmd);
-	if (!pmd_pt_shared(*pmd)) {
+	if (!pmd_pt_cow(*pmd)) {
 		spin_unlock(pml);
 		return 0;
 	}
@@ -605,11 +605,11 @@ static bool wait_for_migration(struct mm_struct *mm, pmd_t *pmd, unsigned long a
 	spinlock_t *ptl;
 	pte_t *pte, ptent;
 
-	pte = quire_pte_offset_map_lock(mm, pmd, addr, &ptl);
+	pte = __quire_pte_offset_map_lock(mm, pmd, addr, &ptl);
 	if (!pte)
 		return false;
 	ptent = ptep_get(pte);
-	if (pmd_pt_shared(*pmd) && is_swap_pte(ptent)) {
+	if (pmd_pt_cow(*pmd) && is_swap_pte(ptent)) {
 		entry = pte_to_swp_entry(ptent);
 		if (is_migration_entry(entry)) {
 			pte_unmap(pte);
@@ -660,7 +660,7 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 	bool stays = false;
 
 	pml = pmd_lock(mm, pmd);
-	if (!pmd_pt_shared(*pmd)) {
+	if (!pmd_pt_cow(*pmd)) {
 		spin_unlock(pml);
 		return false;
 	}
@@ -800,7 +800,7 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 	if (quire_pt_has_other_users(pmd))
 		return true;
 	pml = pmd_lock(vma->vm_mm, pmd);
-	shared = pmd_pt_shared(*pmd);
+	shared = pmd_pt_cow(*pmd);
 	if (shared) {
 		ptl = lock_table(vma->vm_mm, pmd);
 		if (quire_pt_state(quire_pmd_ptdesc(*pmd))->users == 1) {

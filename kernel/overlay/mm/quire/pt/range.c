@@ -91,7 +91,7 @@ static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			 struct mm_walk *walk)
 {
 	walk->action = ACTION_CONTINUE;
-	if (!pmd_pt_shared(*pmd))
+	if (!pmd_pt_cow(*pmd))
 		return 0;
 	/* An OOM victim must not take one page after the other from the reserves. */
 	if (fatal_signal_pending(current))
@@ -160,7 +160,7 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 		       unsigned int type)
 {
 	spinlock_t *ptl;
-	pte_t *start = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr & PMD_MASK, &ptl);
+	pte_t *start = __quire_pte_offset_map_lock(vma->vm_mm, pmd, addr & PMD_MASK, &ptl);
 	bool found = false;
 	int i;
 
@@ -213,7 +213,7 @@ bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsi
  */
 bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 {
-	return pmd_pt_shared(seen) && !quire_pt_is_mixed(&seen) &&
+	return pmd_pt_cow(seen) && !quire_pt_is_mixed(&seen) &&
 	       pmd_same(pmdp_get_lockless(pmd), seen);
 }
 

@@ -139,7 +139,7 @@ static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct
 	pte_t *pte, *first;
 	int ret = 0;
 
-	first = pte = pte_offset_map_lock_shared(walk->mm, pmd, addr, &ptl);
+	first = pte = quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
 	if (!pte) {
 		walk->action = ACTION_AGAIN;
 		return 0;
@@ -573,7 +573,7 @@ static pte_t *find_anon_entry(struct vm_area_struct *vma, unsigned long *addr, s
 		pte_t *pte = NULL;
 
 		if (pmd)
-			pte = pte_offset_map_lock_shared(vma->vm_mm, pmd, *addr, ptl);
+			pte = quire_pte_offset_map_lock(vma->vm_mm, pmd, *addr, ptl);
 		if (!pte)
 			continue;
 		if (pte_present(ptep_get(pte)) && !quire_pt_marked(pmd))

@@ -111,7 +111,7 @@ static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
 	/* A table that is new is cleared before others walk it, see pmd_install(). */
 	smp_wmb();
 	set_pmd(pmd, __pmd(((pmdval_t)page_to_pfn(ptdesc_page(pt)) << PAGE_SHIFT) |
-			   _PAGE_TABLE | _PAGE_PT_SHARED));
+			   _PAGE_TABLE | _PAGE_PT_MARKED));
 }
 
 /*
@@ -562,7 +562,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 	spinlock_t *ptl;
 	int taken = 0;
 
-	start = pte = pte_offset_map_lock_shared(vma->vm_mm, pmd, addr, &ptl);
+	start = pte = quire_pte_offset_map_lock(vma->vm_mm, pmd, addr, &ptl);
 	if (!pte)
 		return addr;
 	if (!pmd_pt_file(*pmd)) {
