@@ -74,21 +74,22 @@ def others(kind: str) -> set[tuple[str, str]]:
             for name in re.findall(rf"^QUIRE_ATTR_{kind}\((\w+)\);", text(feature), re.M)}
 
 
-@cache
-def name_lists() -> dict[str, str]:
-    """Return the macros that name counters of several features: name -> what they stand for."""
-    return dict(re.findall(r"^#define (QUIRE_\w+_NAMES)\(\w+\)((?:.*\\\n)+.*)", (SOURCES / "pt/pt.h").read_text(
-        encoding="utf-8"), re.M))
+def names_of(counters_of: str, source: str) -> list[str]:
+    """Return the names of a struct quire_counters, with those that its list takes from a macro."""
+    listed = re.search(rf"struct quire_counters {counters_of} = \{{\s*\.names = (\w+),", source)
+    assert listed, counters_of
+    table = re.search(rf"\b{listed.group(1)}\[\] = \{{(.*?)\n\}};", source, re.S)
+    assert table, listed.group(1)
+    macros = dict(re.findall(r"^#define (\w+_NAMES)\s((?:.*\\\n)+.*)", source, re.M))
+    return re.findall(r'"(\w+)"', re.sub(r"\w+_NAMES", lambda use: macros[use[0]], table.group(1)))
 
 
 @cache
 def counters(feature: str) -> list[str]:
-    """Return the names in stats/."""
-    table = re.search(r"count(?:er)?_names\[\] = \{(.*?)\n\};", text(feature), re.S)
-    lines = re.sub(r"(QUIRE_\w+_NAMES)\(\w+\)", lambda use: name_lists()[use[1]], table.group(1)) if table else ""
-    names = re.findall(r'"(\w+)"', lines)
-    assert names, feature
-    return names
+    """Return the names in stats/, those of the page-table layer included."""
+    sets = re.search(r"\.counters = \{ (.*?) \},", text(feature))
+    assert sets, feature
+    return [name for one in re.findall(r"&(\w+)", sets.group(1)) for name in names_of(one, text(feature) + text("pt"))]
 
 
 ZEROED = "\n".join(f"Node 0, zone {zone:>8} " + "".join(f"{number:6} " for number in range(11))

@@ -12,7 +12,7 @@ from guest import boot, paths
 
 QUIRE = "/sys/kernel/mm/quire"
 # Every KUnit suite of mm/quire, which kernel/config/quire.config builds into the plain and the debug kernel.
-SUITES = {"quire_core", "quire_fork", "quire_prezero", "quire_rmap", "quire_text"}
+SUITES = {"quire_core", "quire_fork", "quire_pt", "quire_prezero", "quire_rmap", "quire_text"}
 
 
 @pytest.mark.debug

@@ -14,16 +14,16 @@ from guest import boot
 
 # Left to the soak on the debug kernel.
 SLOW = ("fork_huge", "fork_swap lru_gen -t out_and_in -t many_children")
-EVENTS = ("share", "break", "adopt", "leave", "fallback")
+EVENTS = ("fork_share", "pt_break", "pt_adopt", "pt_leave", "fork_fallback")
 # What the checks run, one after the other in one guest; PROGRAMS is the folder of the selftests.
 CHECKS = {
     "knobs": "cd /sys/kernel/mm/quire/fork; cat min_tables; echo 0 >min_tables; echo x >min_tables; "
              "echo 2 >/proc/self/quire; cat min_tables /proc/self/quire",
     "tracepoints": "cd /sys/kernel/tracing; "
-                   f"for e in {' '.join(EVENTS)}; do echo 1 >events/quire/fork_$e/enable; done; "
+                   f"for e in {' '.join(EVENTS)}; do echo 1 >events/quire/$e/enable; done; "
                    "PROGRAMS/fork_life -t ends_in_any_order >/dev/null || exit 1; echo 0 >tracing_on; "
-                   f"for e in {' '.join(EVENTS)}; do echo fork_$e $(grep -c \" fork_$e: mm=\" trace); "
-                   "echo 0 >events/quire/fork_$e/enable; done; echo 1 >tracing_on; dmesg | grep ' quire_fork$'",
+                   f"for e in {' '.join(EVENTS)}; do echo $e $(grep -c \" $e: mm=\" trace); "
+                   "echo 0 >events/quire/$e/enable; done; echo 1 >tracing_on; dmesg | grep ' quire_fork$'",
     "shells": "set -e; cd /sys/kernel/mm/quire/fork; echo 1 >min_tables; echo 1 >mixed; "
               "for i in $(seq 40); do ls / | sort | uniq | wc -l >/dev/null; done; "
               "cat state; cat /sys/kernel/debug/quire/pt_check",
@@ -97,7 +97,7 @@ def test_knob_bounds(checks: dict[str, group.Outcome]) -> None:
     output = str(checks["knobs"].output)
     lines = [line for line in output.splitlines() if "rror" not in line and "nvalid" not in line]
     assert lines[0] == lines[1] == "16"
-    assert "fork_policy: default" in output
+    assert "sharing: default" in output and "fork_policy: default" in output
 
 
 def test_tracepoints_and_units(checks: dict[str, group.Outcome]) -> None:
@@ -105,8 +105,8 @@ def test_tracepoints_and_units(checks: dict[str, group.Outcome]) -> None:
     one = checks["tracepoints"]
     output = str(one.output)
     assert one.status == 0, output
-    counts = dict(line.split() for line in output.splitlines() if line.startswith("fork_"))
-    assert all(int(counts[f"fork_{event}"]) > 0 for event in EVENTS), output
+    counts = dict(line.split() for line in output.splitlines() if line.startswith(EVENTS))
+    assert all(int(counts[event]) > 0 for event in EVENTS), output
     assert "not ok" not in output
 
 

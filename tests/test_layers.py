@@ -1,41 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The folders of mm/quire are layers: what one includes of another, that one does not include back, however far round.
+"""The folders of mm/quire are layers: if one includes or calls another, that one does not lead back, however far round.
 
-A folder includes another by its private headers, by those of linux/quire and by its tracepoints. What Linux's own
-headers bring along is not looked at.
+A folder includes another by its private headers, by those of linux/quire and by its tracepoints; it calls another if
+its objects need a symbol of the other's. What Linux's own headers and functions bring along is not looked at.
 """
 
 from __future__ import annotations
 
 import graphlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from guest import paths
+from guest import build, paths
 
 SOURCES = "mm/quire"
 HEADERS = "include/linux/quire"
-# What makes circles: a file and what it includes. Each is to go; none is to be added.
-KNOWN = {
-    # What is told of a process's memory is told in one place, and goes round the parts for it.
-    ("core/oom.c", "../pt/pt.h"),
-    ("core/oom.c", "../shm/shm.h"),
-    ("core/proc.c", "linux/quire/fork.h"),
-    ("core/proc.c", "linux/quire/rmap.h"),
-    # The walk that proves shared tables proves those of shm along with those of fork.
-    ("fork/check.c", "../shm/shm.h"),
-    # The inlines for shared tables are among those for fork, which have what hooks use of both.
-    ("pt/pt.h", "linux/quire/fork.h"),
-    # A shared table counts, warns and traces as fork's, and is left as shm's if it is one.
-    ("pt/pins.c", "../fork/fork.h"),
-    ("pt/pt.c", "../fork/fork.h"),
-    ("pt/pt.c", "../shm/shm.h"),
-    ("pt/pt.c", "trace/events/quire_fork.h"),
-    ("pt/range.c", "../fork/fork.h"),
-    ("pt/range.c", "../shm/shm.h"),
-}
 
 
 def folders(overlay: Path) -> set[str]:
@@ -70,6 +52,18 @@ def includes(overlay: Path) -> dict[tuple[str, str], tuple[str, str]]:
     return found
 
 
+def calls(objects: Path) -> dict[tuple[str, str], set[str]]:
+    """Return which folder needs which symbols of which: two folders -> the symbols."""
+    needs: dict[str, set[str]] = {}
+    has: dict[str, set[str]] = {}
+    for folder in (path for path in objects.iterdir() if path.is_dir()):
+        listed = subprocess.run(["nm", folder / "built-in.a"], capture_output=True, text=True, check=True).stdout
+        symbols = [line.split()[-2:] for line in listed.splitlines() if len(line.split()) > 1]
+        needs[folder.name] = {name for kind, name in symbols if kind == "U"}
+        has[folder.name] = {name for kind, name in symbols if kind in "BDRTVW"}
+    return {(user, used): both for user in needs for used in has if user != used and (both := needs[user] & has[used])}
+
+
 def circle(edges: set[tuple[str, str]]) -> list[str]:
     """Return a circle, as the folders on it in order; nothing if there is none."""
     order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
@@ -83,18 +77,29 @@ def circle(edges: set[tuple[str, str]]) -> list[str]:
 
 
 def test_folders_are_layers() -> None:
-    """Without what is known, nothing goes round; and each that is known is there and goes round."""
+    """Nothing goes round."""
     found = includes(paths.OVERLAY)
     assert len(set(found.values())) > 10
     assert {used for _, used in found.values()} <= folders(paths.OVERLAY)
-    gone = sorted(KNOWN - found.keys())
-    assert not gone, f"no longer included, take them out of KNOWN: {gone}"
-    good = {edge for what, edge in found.items() if what not in KNOWN}
-    around = circle(good)
+    around = circle(set(found.values()))
     steps = set(zip(around, around[1:]))
     assert not around, f"{' -> '.join(around)}: {sorted(what for what, edge in found.items() if edge in steps)}"
-    harmless = sorted(what for what in KNOWN if not circle(good | {found[what]}))
-    assert not harmless, f"makes no circle, take it out of KNOWN: {harmless}"
+
+
+def test_calls_go_down() -> None:
+    """No symbol that a folder needs is of one above it; includes and calls together have no circle either."""
+    found = calls(build.objects_of("quire") / SOURCES)
+    assert len(found) > 10 and {used for user, used in found if user == "pt"} == {"core"}
+    around = circle(set(found) | set(includes(paths.OVERLAY).values()))
+    steps = set(zip(around, around[1:]))
+    assert not around, f"{' -> '.join(around)}: { {edge: found[edge] for edge in found if edge in steps} }"
+
+
+def test_the_page_table_layer_is_below_the_features() -> None:
+    """It includes nothing of those that share tables, and core nothing of any other folder."""
+    found = includes(paths.OVERLAY)
+    assert {used for user, used in found.values() if user == "pt"} == {"core"}
+    assert not {what for what, (user, _) in found.items() if user == "core"}
 
 
 @pytest.mark.parametrize("added, says", [

@@ -204,7 +204,7 @@ def test_an_endless_trace_ends() -> None:
 
 def processes(root: Path) -> None:
     """Make three processes: two share, the third has nothing."""
-    told = "fork_policy: default\nfork_shared_tables: {}\nfork_shared_kb: {}\nfork_charged_tables: {}\n" \
+    told = "sharing: default\nfork_shared_tables: {}\nfork_shared_kb: {}\nfork_charged_tables: {}\n" \
            "shm_shared_tables: 0\nshm_shared_kb: {}\nrmap_areas: 9\nrmap_borrowed: {}\n"
     for pid, numbers in ((11, (1, 2048, 1, 0, 3)), (12, (2, 4096, 0, 8192, 0)), (13, (0, 0, 0, 0, 0))):
         (root / f"proc/{pid}").mkdir()

@@ -34,7 +34,6 @@ void quire_rmap_write(struct vm_area_struct *vma);
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src);
 void __quire_rmap_released(struct vm_area_struct *vma);
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter);
-int quire_rmap_show(struct seq_file *m, struct mm_struct *mm);
 
 /* mm/quire/rmap/link.c */
 int __quire_rmap_clone_inside(struct vm_area_struct *dst, struct vm_area_struct *src);
@@ -188,11 +187,6 @@ static inline void quire_rmap_prepare_fill(struct vm_area_struct *vma) { }
 static inline void quire_rmap_merge(struct vm_area_struct *vma, struct vm_area_struct *other) { }
 static inline void quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src) { }
 static inline void quire_rmap_released(struct vm_area_struct *vma) { }
-
-static inline int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
-{
-	return 0;
-}
 
 static inline struct anon_vma *quire_rmap_read_once(struct vm_area_struct *vma,
 						    struct anon_vma *read)

@@ -12,12 +12,12 @@
 
 #include <linux/jump_label.h>
 #include <linux/mm.h>
-#include <linux/quire/fork.h>
+#include <linux/quire/pt.h>
 
 struct mmu_gather;
 
 #ifdef CONFIG_QUIRE_SHM
-#include <linux/quire/pt.h>
+#include <linux/quire/pt_state.h>
 
 DECLARE_STATIC_KEY_FALSE(quire_shm_key);
 
@@ -133,6 +133,8 @@ static inline pte_t *quire_pte_offset_map_nolock(struct mm_struct *mm, pmd_t *pm
 	if (!quire_pt_used())
 		return pte_offset_map_nolock(mm, pmd, addr, ptlp);
 	pmdval = pmdp_get_lockless(pmd);
+	/* quire_pt_fault() has seen to it, and fork needs the lock that the fault holds. */
+	VM_WARN_ON_ONCE(pmd_pt_cow(pmdval));
 	if (likely(!pmd_pt_file(pmdval)))
 		return pte_offset_map_nolock(mm, pmd, addr, ptlp);
 	pte = __quire_shm_map(&pmdval, addr);
@@ -229,12 +231,6 @@ static inline bool quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *
 	return false;
 }
 
-static inline bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd,
-				   unsigned long addr)
-{
-	return false;
-}
-
 #define quire_shm_reader(vma)	false
 
 #define quire_shm_walk_begin(i_mmap)	NULL
@@ -277,12 +273,6 @@ static inline void quire_shm_leave_now(struct vm_area_struct *vma,
 
 static inline void quire_shm_retract_table(struct vm_area_struct *vma, unsigned long addr)
 {
-}
-
-static inline bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd,
-					  unsigned long addr)
-{
-	return true;
 }
 
 static inline void quire_shm_leave_mm(struct mm_struct *mm)

@@ -8,8 +8,8 @@
 #include <linux/mm_types.h>
 #include <linux/tracepoint.h>
 
-/* What happened to one table; @users is how many processes use it afterwards. */
-DECLARE_EVENT_CLASS(fork_table,
+/* fork gave a table to the child, whose mm it is; @users is how many processes use it now. */
+TRACE_EVENT(fork_share,
 
 	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
 
@@ -29,26 +29,6 @@ DECLARE_EVENT_CLASS(fork_table,
 
 	TP_printk("mm=%p addr=%lx users=%u", __entry->mm, __entry->addr, __entry->users)
 );
-
-/* fork gave a table to the child, whose mm it is. */
-DEFINE_EVENT(fork_table, fork_share,
-	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
-	TP_ARGS(mm, addr, users));
-
-/* A user broke away with a copy for itself. */
-DEFINE_EVENT(fork_table, fork_break,
-	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
-	TP_ARGS(mm, addr, users));
-
-/* The last user took the table as its own. */
-DEFINE_EVENT(fork_table, fork_adopt,
-	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
-	TP_ARGS(mm, addr, users));
-
-/* A user unmapped the table while others stay. */
-DEFINE_EVENT(fork_table, fork_leave,
-	TP_PROTO(struct mm_struct *mm, unsigned long addr, unsigned int users),
-	TP_ARGS(mm, addr, users));
 
 /* fork copies as ever, for the reason that has the counter of that name. */
 TRACE_EVENT(fork_fallback,

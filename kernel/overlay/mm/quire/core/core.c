@@ -62,19 +62,29 @@ bool quire_list_has(const char *list, const char *name)
 
 /**
  * quire_counter - sum of one counter over all CPUs
- * @feature: whose
- * @index: which, in the order of its names
+ * @counters: that it is one of
+ * @index: which, in the order of the names
  *
- * Not a snapshot: the CPUs count on while they are read.
+ * Not a snapshot: the CPUs count on while they are read. Context: any. Return: the sum.
  */
-unsigned long quire_counter(const struct quire_feature *feature, unsigned int index)
+unsigned long quire_counter(const struct quire_counters *counters, unsigned int index)
 {
 	unsigned long sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += per_cpu_ptr(feature->counters, cpu)[index];
+		sum += per_cpu_ptr(counters->counts, cpu)[index];
 	return sum;
+}
+
+static void show_counters(struct seq_file *m, const char *feature,
+			  const struct quire_counters *counters)
+{
+	unsigned int i;
+
+	for (i = 0; counters->names[i]; i++)
+		seq_printf(m, "quire_%s_%s %lu\n", feature, counters->names[i],
+			   quire_counter(counters, i));
 }
 
 /**
@@ -85,15 +95,36 @@ unsigned long quire_counter(const struct quire_feature *feature, unsigned int in
  */
 void quire_vmstat_show(struct seq_file *m)
 {
+	const struct quire_counters **counters;
 	struct quire_feature *f;
-	unsigned int i;
 
 	rcu_read_lock();
 	list_for_each_entry_rcu(f, &quire_features, list)
-		for (i = 0; f->counter_names && f->counter_names[i]; i++)
-			seq_printf(m, "quire_%s_%s %lu\n", f->name,
-				   f->counter_names[i], quire_counter(f, i));
+		for (counters = f->counters; *counters; counters++)
+			show_counters(m, f->name, *counters);
 	rcu_read_unlock();
+}
+
+/**
+ * quire_show_features - what each feature says of a process
+ * @m: where to
+ * @mm: the process's; has a user
+ *
+ * Context: may sleep. The features are never unregistered, so each one leads to the next
+ * without RCU. Return: 0, or the first error of a feature.
+ */
+int quire_show_features(struct seq_file *m, struct mm_struct *mm)
+{
+	struct quire_feature *f;
+	int ret = 0;
+
+	list_for_each_entry_rcu(f, &quire_features, list, true) {
+		if (f->show)
+			ret = f->show(m, mm);
+		if (ret)
+			break;
+	}
+	return ret;
 }
 
 static void quire_close(struct quire_feature *f)

@@ -28,6 +28,22 @@ enum quire_state {
 	QUIRE_DISABLED_BY_WARNING,
 };
 
+struct mm_struct;
+struct seq_file;
+
+/**
+ * struct quire_counters - counters that belong together
+ * @names: NULL-terminated, for stats/ and /proc/vmstat
+ * @counts: per-CPU array, one element a name, in the same order
+ */
+struct quire_counters {
+	const char * const *names;
+	unsigned long __percpu *counts;
+};
+
+/* Its own, and those of the layer below. */
+#define QUIRE_MAX_COUNTERS 2
+
 /**
  * struct quire_feature - one switchable feature
  * @name: its folder under /sys/kernel/mm/quire and its word in quire=
@@ -37,13 +53,14 @@ enum quire_state {
  * @drain: undo all that is shared or pooled; may sleep; 0 or -errno, -EINTR if a signal
  *	is pending, after which a second attempt must be possible. May be NULL.
  * @knobs: NULL-terminated attributes for the folder, or NULL
- * @counter_names: NULL-terminated names for stats/, in the order of @counters
- * @counters: per-CPU array, one element a name
+ * @counters: what is in stats/ and /proc/vmstat, NULL-terminated; no name occurs twice
+ * @show: add lines on a process that has a user to /proc/PID/quire; may sleep; 0 or -errno.
+ *	May be NULL.
  * @lock: serialises the changes of @state
  * @state: under @lock; read without it for display
  * @broken: an inconsistency was found; set once, never cleared
  * @kobj: the folder
- * @stats: the attributes made for @counter_names; never freed
+ * @stats: the attributes made for @counters; never freed
  * @disable_work: takes the feature off after a warning
  * @list: in the list of features
  */
@@ -54,8 +71,8 @@ struct quire_feature {
 	void (*stop)(void);
 	int (*drain)(void);
 	const struct attribute * const *knobs;
-	const char * const *counter_names;
-	unsigned long __percpu *counters;
+	const struct quire_counters *counters[QUIRE_MAX_COUNTERS + 1];
+	int (*show)(struct seq_file *m, struct mm_struct *mm);
 
 	struct mutex lock;
 	enum quire_state state;
@@ -66,10 +83,10 @@ struct quire_feature {
 	struct list_head list;
 };
 
-/* One counter's file; @index is its place in the per-CPU array. */
+/* One counter's file; @index is its place among @counters. */
 struct quire_stat_attr {
 	struct kobj_attribute attr;
-	struct quire_feature *feature;
+	const struct quire_counters *counters;
 	unsigned int index;
 };
 
@@ -110,7 +127,8 @@ ssize_t quire_uint_store(struct kobject *kobj, struct kobj_attribute *attr,
 int quire_register(struct quire_feature *feature);
 int quire_switch(struct quire_feature *feature, unsigned int to);
 struct quire_feature *quire_find(const char *name);
-unsigned long quire_counter(const struct quire_feature *feature, unsigned int index);
+unsigned long quire_counter(const struct quire_counters *counters, unsigned int index);
+int quire_show_features(struct seq_file *m, struct mm_struct *mm);
 bool quire_list_has(const char *list, const char *name);
 
 /* sysfs.c */
@@ -147,8 +165,6 @@ struct quire_mm_walk {
 	pid_t next;
 	struct xarray seen;
 };
-
-struct mm_struct;
 
 void quire_mm_walk_begin(struct quire_mm_walk *walk);
 struct mm_struct *quire_mm_walk_next(struct quire_mm_walk *walk);

@@ -123,18 +123,39 @@ static ssize_t stat_show(struct kobject *kobj, struct kobj_attribute *attr, char
 {
 	struct quire_stat_attr *stat = container_of(attr, struct quire_stat_attr, attr);
 
-	return sysfs_emit(buf, "%lu\n", quire_counter(stat->feature, stat->index));
+	return sysfs_emit(buf, "%lu\n", quire_counter(stat->counters, stat->index));
+}
+
+static unsigned int nr_stats(const struct quire_feature *f)
+{
+	const struct quire_counters * const *counters;
+	unsigned int i, nr = 0;
+
+	for (counters = f->counters; *counters; counters++)
+		for (i = 0; (*counters)->names[i]; i++)
+			nr++;
+	return nr;
+}
+
+static void init_stat(struct quire_stat_attr *stat, const struct quire_counters *counters,
+		      unsigned int index)
+{
+	sysfs_attr_init(&stat->attr.attr);
+	stat->attr.attr.name = counters->names[index];
+	stat->attr.attr.mode = 0444;
+	stat->attr.show = stat_show;
+	stat->counters = counters;
+	stat->index = index;
 }
 
 static int add_stats(struct quire_feature *f)
 {
-	const struct attribute **list;
+	const struct quire_counters **counters;
 	struct attribute_group group = { .name = "stats" };
-	unsigned int i, nr = 0;
+	const struct attribute **list;
+	unsigned int i, nr = nr_stats(f);
 	int ret;
 
-	while (f->counter_names && f->counter_names[nr])
-		nr++;
 	if (!nr)
 		return 0;
 	f->stats = kcalloc(nr, sizeof(*f->stats), GFP_KERNEL);
@@ -143,16 +164,12 @@ static int add_stats(struct quire_feature *f)
 		kfree(list);
 		return -ENOMEM;
 	}
-	for (i = 0; i < nr; i++) {
-		struct quire_stat_attr *stat = &f->stats[i];
-
-		sysfs_attr_init(&stat->attr.attr);
-		stat->attr.attr.name = f->counter_names[i];
-		stat->attr.attr.mode = 0444;
-		stat->attr.show = stat_show;
-		stat->feature = f;
-		stat->index = i;
-		list[i] = &stat->attr.attr;
+	nr = 0;
+	for (counters = f->counters; *counters; counters++) {
+		for (i = 0; (*counters)->names[i]; i++, nr++) {
+			init_stat(&f->stats[nr], *counters, i);
+			list[nr] = &f->stats[nr].attr.attr;
+		}
 	}
 	group.attrs = (struct attribute **)list;
 	ret = sysfs_create_group(&f->kobj, &group);

@@ -21,6 +21,7 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
+#include <linux/seq_file.h>
 #include <linux/userfaultfd_k.h>
 
 #include "fork.h"
@@ -32,24 +33,6 @@ DEFINE_STATIC_KEY_FALSE(quire_fork_key);
 DEFINE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 
 static const char * const fork_count_names[] = {
-	[FORK_PMDS_MARKED] = "pmds_marked",
-	[FORK_PMDS_UNMARKED] = "pmds_unmarked",
-	[FORK_TABLES_SHARED] = "tables_shared",
-	[FORK_TABLES_COPIED] = "tables_copied",
-	[FORK_TABLES_ADOPTED] = "tables_adopted",
-	[FORK_TABLES_SANITIZED] = "tables_sanitized",
-	[FORK_TABLES_LEFT] = "tables_left",
-	[FORK_TABLES_DROPPED] = "tables_dropped",
-	[FORK_COPY_RETRIED] = "copies_retried",
-	[FORK_TABLES_SEARCHED] = "tables_searched",
-	[FORK_REFERENCES] = "references",
-	[FORK_CAUSE_FIRST + QUIRE_PT_FAULT] = "unshared_fault",
-	[FORK_CAUSE_FIRST + QUIRE_PT_GUP] = "unshared_gup",
-	[FORK_CAUSE_FIRST + QUIRE_PT_WALK] = "unshared_walk",
-	[FORK_CAUSE_FIRST + QUIRE_PT_SYSCALL] = "unshared_syscall",
-	[FORK_CAUSE_FIRST + QUIRE_PT_FORK] = "unshared_fork",
-	[FORK_CAUSE_FIRST + QUIRE_PT_SWAPOFF] = "unshared_swapoff",
-	[FORK_CAUSE_FIRST + QUIRE_PT_BACKGROUND] = "unshared_background",
 	[FORK_REFUSED_POLICY] = "refused_policy",
 	[FORK_REFUSED_FEW_TABLES] = "refused_few_tables",
 	[FORK_REFUSED_VMA] = "refused_vma",
@@ -59,12 +42,15 @@ static const char * const fork_count_names[] = {
 	[FORK_REFUSED_LIMIT] = "refused_limit",
 	[FORK_REFUSED_NOTIFIER] = "refused_notifier",
 	[FORK_REFUSED_OFF] = "refused_off",
-	[FORK_RMAP_CLEARED] = "rmap_cleared",
-	QUIRE_FLUSH_NAMES(FORK_FLUSHES),
 	[FORK_BACKGROUND_DONE] = "background_done",
 	[FORK_BACKGROUND_EXITED] = "background_exited",
 	[FORK_BACKGROUND_NO_MEMORY] = "background_no_memory",
 	NULL
+};
+
+static const struct quire_counters fork_counters = {
+	.names = fork_count_names,
+	.counts = (unsigned long __percpu *)quire_fork_counts,
 };
 
 /*
@@ -87,7 +73,7 @@ static const struct attribute * const fork_knobs[] = {
 VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
 					       struct vm_area_struct *src)
 {
-	return vma_is_anonymous(src) && !(src->vm_flags & QUIRE_FORK_UNSHAREABLE) &&
+	return vma_is_anonymous(src) && !(src->vm_flags & QUIRE_PT_UNSHAREABLE) &&
 	       (src->vm_flags & VM_MAYWRITE) && !userfaultfd_armed(src) &&
 	       dst->vm_flags == src->vm_flags;
 }
@@ -162,8 +148,8 @@ static int refusal_of(int err)
 
 static void note_sharer(struct mm_struct *mm)
 {
-	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		set_bit(MMF_QUIRE_SHARED, &mm->flags);
+	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
+		set_bit(MMF_QUIRE_PT, &mm->flags);
 	quire_pt_on_mmlist(mm);
 }
 
@@ -191,7 +177,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 		      unsigned long end)
 {
 	struct mm_struct *src_mm = src_vma->vm_mm, *dst_mm = dst_vma->vm_mm;
-	int reason, users;
+	int reason, users, ret;
 	bool is_mixed;
 
 	if (!pmd_pt_marked(*src_pmd) && too_small(src_mm)) {
@@ -216,25 +202,45 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	}
 	fork_count(reason);
 	trace_fork_fallback(src_mm, addr, fork_count_names[reason]);
-	return quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
+	ret = quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
+	/* What Linux copies now: it would pass over a marked PMD without a word. */
+	VM_WARN_ON_ONCE(!ret && pmd_pt_marked(*src_pmd));
+	return ret;
 }
 
-/* Walkers without the lock, from before the first table is shared, must be gone. */
-static int fork_start(void)
+static int give_up(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
 {
-	static_branch_enable(&quire_pt_used_key);
-	/* One that was preempted between the test of the key and its lock, too. */
-	synchronize_rcu_tasks();
-	synchronize_rcu();
+	walk->action = ACTION_CONTINUE;
+	if (pmd_pt_cow(*pmd))
+		quire_pt_leave(walk->vma, pmd, addr & PMD_MASK);
+	cond_resched();
 	return 0;
 }
 
-static unsigned long marked_pmds(void)
-{
-	/* In this order: what is marked and unmarked meanwhile must not hide another one. */
-	unsigned long unmarked = quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
+static const struct mm_walk_ops give_up_ops = {
+	.pmd_entry = give_up,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
 
-	return quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) - unmarked;
+/**
+ * __quire_fork_failed - give up what a fork that failed shared
+ * @mm: the child; both mmap_locks are held for writing
+ *
+ * Its tree has the parent's areas from where fork stopped.
+ */
+void __quire_fork_failed(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
+		return;
+	for_each_vma(vmi, vma) {
+		if (vma->vm_mm != mm)
+			break;
+		walk_page_range_vma(vma, vma->vm_start, vma->vm_end, &give_up_ops, NULL);
+	}
 }
 
 /* What it could not undo is left to the next pass. */
@@ -246,23 +252,40 @@ static void unshare(struct mm_struct *mm)
 /* A fork that began before the gate closed may add users until it ends. */
 static int fork_drain(void)
 {
-	return quire_mm_drain(MMF_QUIRE_SHARED, unshare, marked_pmds);
+	return quire_mm_drain(MMF_QUIRE_PT, unshare, quire_pt_marked_pmds);
 }
 
-struct quire_feature quire_fork_feature = {
+static int fork_show(struct seq_file *m, struct mm_struct *mm)
+{
+	struct quire_pt_tables tables;
+	int ret = quire_pt_count_tables(mm, &tables);
+
+	if (ret)
+		return ret;
+	seq_printf(m, "fork_shared_tables: %lu\n", tables.shared[QUIRE_PT_COW]);
+	seq_printf(m, "fork_shared_kb: %lu\n", tables.shared[QUIRE_PT_COW] * (PMD_SIZE / 1024));
+	seq_printf(m, "fork_charged_tables: %lu\n", tables.owned);
+	return 0;
+}
+
+static struct quire_feature fork_feature = {
 	.name = "fork",
 	.key = &quire_fork_key,
-	.start = fork_start,
+	.start = quire_pt_start,
 	.drain = fork_drain,
 	.knobs = fork_knobs,
-	.counter_names = fork_count_names,
-	.counters = (unsigned long __percpu *)quire_fork_counts,
+	.counters = { &quire_pt_cow_counters, &fork_counters },
+	.show = fork_show,
+};
+
+static const struct quire_pt_class fork_class = {
+	.feature = &fork_feature,
+	.unshare = quire_pt_cow_unshare,
+	.still_shared = quire_pt_cow_still_shared,
 };
 
 static int __init quire_fork_init(void)
 {
-	int ret = quire_pt_init();
-
-	return ret ? ret : quire_register(&quire_fork_feature);
+	return quire_pt_register(QUIRE_PT_COW, &fork_class) ?: quire_register(&fork_feature);
 }
 late_initcall(quire_fork_init);

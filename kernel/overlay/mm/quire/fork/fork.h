@@ -9,21 +9,9 @@
 #include "../core/quire.h"
 #include "../pt/pt.h"
 
-/* Counters, in the order of their names in fork.c. */
+/* Counters beside those of the tables, in the order of their names in fork.c. */
 enum fork_count {
-	FORK_PMDS_MARKED,	/* PMDs that began to point to a shared table */
-	FORK_PMDS_UNMARKED,	/* ... and ceased to */
-	FORK_TABLES_SHARED,	/* fork took one more table without copying it */
-	FORK_TABLES_COPIED,	/* a user got a copy for itself */
-	FORK_TABLES_ADOPTED,	/* the last user took the table as it was */
-	FORK_TABLES_SANITIZED,
-	FORK_TABLES_LEFT,	/* unmapped while others stay */
-	FORK_TABLES_DROPPED,	/* the last users left at the same time */
-	FORK_COPY_RETRIED,
-	FORK_TABLES_SEARCHED,	/* for pins */
-	FORK_REFERENCES,	/* taken for reading, without a copy */
-	FORK_CAUSE_FIRST,
-	FORK_REFUSED_POLICY = FORK_CAUSE_FIRST + QUIRE_PT_NR_CAUSES,
+	FORK_REFUSED_POLICY,
 	FORK_REFUSED_FEW_TABLES,
 	FORK_REFUSED_VMA,
 	FORK_REFUSED_RANGE,
@@ -32,9 +20,7 @@ enum fork_count {
 	FORK_REFUSED_LIMIT,	/* the memory cgroup has no room for what copies would charge */
 	FORK_REFUSED_NOTIFIER,
 	FORK_REFUSED_OFF,
-	FORK_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
-	FORK_FLUSHES,		/* by enum quire_pt_flush */
-	FORK_BACKGROUND_DONE = FORK_FLUSHES + QUIRE_NR_FLUSHES, /* children whose tables were all unshared */
+	FORK_BACKGROUND_DONE,	/* children whose tables were all unshared */
 	FORK_BACKGROUND_EXITED,	/* given up: gone, or not wanted any more */
 	FORK_BACKGROUND_NO_MEMORY,
 	FORK_NR_COUNTS,
@@ -42,9 +28,6 @@ enum fork_count {
 
 DECLARE_PER_CPU(unsigned long [FORK_NR_COUNTS], quire_fork_counts);
 #define fork_count(id)		this_cpu_inc(quire_fork_counts[id])
-#define fork_count_add(id, n)	this_cpu_add(quire_fork_counts[id], n)
-
-extern struct quire_feature quire_fork_feature;
 
 /* background.c */
 extern struct quire_uint_attr quire_background_knob;

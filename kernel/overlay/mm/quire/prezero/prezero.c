@@ -562,6 +562,11 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_NR_COUNTERS] = NULL,
 };
 
+static const struct quire_counters prezero_counters = {
+	.names = prezero_counter_names,
+	.counts = (unsigned long __percpu *)prezero_counts,
+};
+
 struct quire_feature prezero_feature = {
 	.name = "prezero",
 	.key = &quire_prezero_key,
@@ -569,8 +574,7 @@ struct quire_feature prezero_feature = {
 	.stop = prezero_scrub_stop,
 	.drain = prezero_drain,
 	.knobs = prezero_knobs,
-	.counter_names = prezero_counter_names,
-	.counters = (unsigned long __percpu *)prezero_counts,
+	.counters = { &prezero_counters },
 };
 
 static int __init prezero_init(void)

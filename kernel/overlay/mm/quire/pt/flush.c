@@ -58,9 +58,9 @@
 static void count_flush(unsigned int unflushed, enum quire_pt_flush why)
 {
 	if (unflushed & UNFLUSHED_COW)
-		quire_pt_count_flush(false, why);
+		quire_pt_count_flush(QUIRE_PT_COW, why);
 	if (unflushed & UNFLUSHED_FILE)
-		quire_pt_count_flush(true, why);
+		quire_pt_count_flush(QUIRE_PT_FILE, why);
 }
 
 /* For who does not know the users. Interrupts are on. */
@@ -83,7 +83,7 @@ void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 
 	lockdep_assert_held(pvmw->ptl);
 	state->flags |= QUIRE_PT_STALE;
-	quire_pt_count_cleared(file);
+	quire_pt_count_cleared(quire_pt_kind(*pvmw->pmd));
 	current->quire_unflushed |= file ? UNFLUSHED_FILE : UNFLUSHED_COW;
 	if (unlikely(state->leaving))
 		flush_all(file ? UNFLUSHED_FILE : UNFLUSHED_COW);
@@ -124,7 +124,7 @@ bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, 
 	/* Where the table is copy-on-write nobody writes by way of a TLB. */
 	bool writable = folio_test_dirty(folio) && !folio_test_anon(folio);
 
-	if (test_bit(MMF_QUIRE_SHARED, &mm->flags)) {
+	if (test_bit(MMF_QUIRE_PT, &mm->flags)) {
 		if (!defer_flush(mm, pvmw->address, writable))
 			flush_tlb_mm_range(mm, pvmw->address, vma_address_end(pvmw), PAGE_SHIFT,
 					   false);
@@ -193,7 +193,7 @@ static void flush_areas(struct address_space *mapping, const struct zapped *zapp
 	i_mmap_assert_locked(mapping);
 	vma_interval_tree_foreach(vma, &mapping->i_mmap, zapped->first, zapped->last) {
 		if (vma == but || vma->vm_mm == deferred ||
-		    !test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags) ||
+		    !test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags) ||
 		    vma->vm_pgoff > zapped->table_first ||
 		    vma->vm_pgoff + vma_pages(vma) <= zapped->table_last)
 			continue;

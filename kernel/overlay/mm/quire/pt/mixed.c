@@ -46,7 +46,7 @@ VISIBLE_IF_KUNIT bool quire_pt_area_mixable(struct vm_area_struct *vma)
 {
 	const struct vm_operations_struct *ops = vma->vm_ops;
 
-	if ((vma->vm_flags & QUIRE_FORK_UNSHAREABLE) || !(vma->vm_flags & VM_MAYWRITE) ||
+	if ((vma->vm_flags & QUIRE_PT_UNSHAREABLE) || !(vma->vm_flags & VM_MAYWRITE) ||
 	    userfaultfd_armed(vma))
 		return false;
 	/* Or pages of the page cache, at the file's offsets. */
@@ -114,41 +114,6 @@ static int make_room_at(struct mm_struct *mm, unsigned long addr)
 int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
 	return make_room_at(mm, start) ?: make_room_at(mm, end);
-}
-
-static int give_up(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
-{
-	walk->action = ACTION_CONTINUE;
-	if (pmd_pt_cow(*pmd))
-		quire_pt_leave(walk->vma, pmd, addr & PMD_MASK);
-	cond_resched();
-	return 0;
-}
-
-static const struct mm_walk_ops give_up_ops = {
-	.pmd_entry = give_up,
-	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
-};
-
-/**
- * __quire_fork_failed - give up what a fork that failed shared
- * @mm: the child; both mmap_locks are held for writing
- *
- * Its tree has the parent's areas from where fork stopped.
- */
-void __quire_fork_failed(struct mm_struct *mm)
-{
-	struct vm_area_struct *vma;
-	VMA_ITERATOR(vmi, mm, 0);
-
-	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
-		return;
-	for_each_vma(vmi, vma) {
-		if (vma->vm_mm != mm)
-			break;
-		walk_page_range_vma(vma, vma->vm_start, vma->vm_end, &give_up_ops, NULL);
-	}
 }
 
 /* Does what goes away take the entry along? Private copies stay unless @even_cows. */

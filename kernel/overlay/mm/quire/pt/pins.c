@@ -28,7 +28,6 @@
 #include <linux/swap.h>
 #include <linux/swapops.h>
 
-#include "../fork/fork.h"
 #include "pt.h"
 
 /* Not used on page tables: Xen has others there, and prezero on free pages. */
@@ -114,7 +113,7 @@ bool quire_pt_maps_pinned(struct ptdesc *pt, struct vm_area_struct *vma, unsigne
 	VM_WARN_ON_ONCE(!(raw_read_seqcount(&vma->vm_mm->write_protect_seq) & 1));
 	if (test_bit(NO_PINS, &pt->__page_flags))
 		return false;
-	fork_count(FORK_TABLES_SEARCHED);
+	pt_count(PT_TABLES_SEARCHED);
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
 		if (may_be_pinned(vma, addr, ptep_get(pte)))
 			return true;

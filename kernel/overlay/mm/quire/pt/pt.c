@@ -4,7 +4,7 @@
  * What follows is about those of private memory, shared by fork; shm/shm.c has the
  * rules for tables that map shared memory, which are not write-protected.
  *
- * A shared table is the table itself, with its state in its ptdesc (see linux/quire/pt.h).
+ * A shared table is the table itself, with its state in its ptdesc (see linux/quire/pt_state.h).
  * Each PMD that points to it is write-protected and marked. The entries are as they were
  * when it was first shared, writable ones included: the PMD alone protects them.
  *
@@ -65,14 +65,10 @@
 
 #include "../../internal.h"
 #include "../../swap.h"
-#include "../core/quire.h"
-#include "../fork/fork.h"
-#include "../shm/shm.h"
 #include "pt.h"
 
-#include <trace/events/quire_fork.h>
-
-DEFINE_STATIC_KEY_FALSE(quire_pt_used_key);
+#define CREATE_TRACE_POINTS
+#include <trace/events/quire_pt.h>
 
 /*
  * Charged for the entries of tables whose owner left. As the source of copies it stands for
@@ -133,10 +129,7 @@ static bool is_mixed(struct ptdesc *pt)
 	return quire_pt_state(pt)->flags & QUIRE_PT_MIXED;
 }
 
-/*
- * Move the charge for all entries. The PTL is held; vma is any user's, @addr the
- * first slot's address.
- */
+/* Move the charge for all entries. @vma is any user's, @addr the first slot's address. */
 static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 		     unsigned long addr, struct mm_struct *to)
 {
@@ -145,6 +138,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	pte_t *pte = first_slot(pt);
 	int i;
 
+	lockdep_assert_held(ptlock_ptr(pt));
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
 		int type = quire_pt_charged_as(vma, addr, ptep_get(pte), is_mixed(pt));
 
@@ -188,6 +182,7 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 	pte_t *pte = first_slot(pt);
 	int i;
 
+	lockdep_assert_held(ptlock_ptr(pt));
 	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE) {
 		pte_t ptent = ptep_get(pte);
 		struct page *page;
@@ -208,7 +203,7 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 			ptep_set_wrprotect(mm, addr, pte);
 	}
 	quire_pt_state(pt)->flags |= QUIRE_PT_SANITIZED;
-	fork_count(FORK_TABLES_SANITIZED);
+	pt_count(PT_TABLES_SANITIZED);
 }
 
 /*
@@ -254,7 +249,7 @@ static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigne
 	state->flags = mixed ? QUIRE_PT_MIXED : 0;
 	*quire_pt_owner(pt) = mm;
 	set_pmd(pmd, quire_pmd_mark(*pmd));
-	fork_count(FORK_PMDS_MARKED);
+	pt_count(PT_PMDS_MARKED);
 	return 0;
 }
 
@@ -303,8 +298,8 @@ int quire_pt_share(struct vm_area_struct *vma, unsigned long addr, struct mm_str
 	set_pmd(dst_pmd, *src_pmd);
 	ret = quire_pt_state(pt)->users;
 	mm_inc_nr_ptes(dst_mm);
-	fork_count(FORK_PMDS_MARKED);
-	fork_count(FORK_TABLES_SHARED);
+	pt_count(PT_PMDS_MARKED);
+	pt_count(PT_TABLES_SHARED);
 unlock:
 	spin_unlock(ptlock_ptr(pt));
 out:
@@ -312,34 +307,38 @@ out:
 	return ret;
 }
 
-/* The PMD's lock and the PTL are held, and there is no other user. */
+/* The last user takes the table as its own. */
 static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	struct ptdesc *pt = quire_pmd_ptdesc(*pmd);
 	struct quire_pt_state *state = quire_pt_state(pt);
 	struct mm_struct *owner = *quire_pt_owner(pt);
 
+	lockdep_assert_held(pmd_lockptr(vma->vm_mm, pmd));
+	lockdep_assert_held(ptlock_ptr(pt));
+	VM_WARN_ON_ONCE(state->users != 1 || state->leaving);
 	/* Nobody writes through the table of a process that has ended. */
 	if ((owner != vma->vm_mm || state->flags & QUIRE_PT_REFERENCED) &&
 	    !(state->flags & QUIRE_PT_SANITIZED) && atomic_read(&vma->vm_mm->mm_users))
 		sanitize(pt, vma, addr);
 	if (owner != vma->vm_mm) {
 		if (unlikely(owner != quire_pt_orphans))
-			quire_warn(&quire_fork_feature, "last user of a table of another's\n");
+			quire_warn(quire_pt_classes[QUIRE_PT_COW]->feature,
+				   "last user of a table of another's\n");
 		recharge(pt, vma, addr, vma->vm_mm);
 	}
 	/* Under the locks: what was cleared is not filled again before. */
 	if (state->flags & QUIRE_PT_STALE) {
 		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
-		quire_pt_count_flush(false, QUIRE_FLUSH_LEAVE);
+		quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
 	}
 	*quire_pt_owner(pt) = NULL;
 	state->users = 0;
 	quire_pt_note_no_pins(pt);
 	set_pmd(pmd, quire_pmd_unmark(*pmd));
-	fork_count(FORK_PMDS_UNMARKED);
-	fork_count(FORK_TABLES_ADOPTED);
-	trace_fork_adopt(vma->vm_mm, addr, 1);
+	pt_count(PT_PMDS_UNMARKED);
+	pt_count(PT_TABLES_ADOPTED);
+	trace_pt_adopt(vma->vm_mm, addr, 1);
 }
 
 /**
@@ -431,7 +430,7 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 	if (!last)
 		return;
 	/* A reverse map walker may be waiting for the lock. */
-	fork_count(FORK_TABLES_DROPPED);
+	pt_count(PT_TABLES_DROPPED);
 	call_rcu(&pt->pt_rcu_head, free_table_rcu);
 }
 
@@ -453,7 +452,7 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 		*entry = pte_to_swp_entry(ptep_get(first_slot(pt) + done));
 		/* No area of the user has to do with what was not used. */
 		drop_slots(copy, &quire_pt_orphans_area, addr);
-		fork_count(FORK_COPY_RETRIED);
+		pt_count(PT_COPY_RETRIED);
 		return -EIO;
 	}
 	quire_pt_state(pt)->flags |= QUIRE_PT_SANITIZED;
@@ -501,12 +500,12 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 	 */
 	flush_tlb_mm_range(mm, addr, addr + (knows_more(pt) ? PMD_SIZE : PAGE_SIZE), PAGE_SHIFT,
 			   true);
-	quire_pt_count_flush(false, QUIRE_FLUSH_LEAVE);
+	quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
 	/* Others use it, or are leaving it: it is not 0. */
 	quire_pt_state(pt)->users--;
-	fork_count(FORK_PMDS_UNMARKED);
-	fork_count(FORK_TABLES_COPIED);
-	trace_fork_break(mm, addr, quire_pt_state(pt)->users);
+	pt_count(PT_PMDS_UNMARKED);
+	pt_count(PT_TABLES_COPIED);
+	trace_pt_break(mm, addr, quire_pt_state(pt)->users);
 	return 0;
 }
 
@@ -550,17 +549,16 @@ static gfp_t table_gfp(enum quire_pt_cause cause)
 }
 
 /**
- * __quire_pt_unshare - give a process a table of its own
+ * quire_pt_cow_unshare - give a process a table of its own
  * @vma: covers the table, or reaches into it if that is mixed
  * @pmd: marked when the caller looked
- * @addr: any address that the table maps
+ * @addr: the first address that the table maps
  * @cause: who asks
  * @gfp: 0, or __GFP_NOFAIL
  *
- * Context: may sleep. mmap_lock or the VMA's lock is held, for reading at least, and keeps
- * fork from marking the PMD again. Returns 0, or -ENOMEM if @gfp is 0; it is shared still then.
+ * Context: as __quire_pt_unshare(). Return: likewise.
  */
-int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp)
 {
 	struct mm_struct *mm = vma->vm_mm;
@@ -568,13 +566,7 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	pgtable_t new = NULL;
 	int ret;
 
-	addr &= PMD_MASK;
-	/* The file has what a process loses here. */
-	if (pmd_pt_file(pmdp_get_lockless(pmd))) {
-		quire_shm_leave(vma, pmd, addr);
-		return 0;
-	}
-	fork_count(FORK_CAUSE_FIRST + cause);
+	pt_count(PT_CAUSE_FIRST + cause);
 	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
 		if (ret == -EAGAIN) {
 			do {
@@ -677,9 +669,9 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		quire_pt_state(pt)->leaving += !is_mixed(pt);
 		left->addr = addr;
 		stays = true;
-		fork_count(FORK_PMDS_UNMARKED);
-		fork_count(FORK_TABLES_LEFT);
-		trace_fork_leave(mm, addr, quire_pt_state(pt)->users - 1);
+		pt_count(PT_PMDS_UNMARKED);
+		pt_count(PT_TABLES_LEFT);
+		trace_pt_leave(mm, addr, quire_pt_state(pt)->users - 1);
 		if (is_mixed(pt)) {
 			flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
 			quire_pt_state(pt)->users--;
@@ -707,7 +699,7 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
 	if (!nr)
 		return 0;
 	flush_tlb_mm_range(vma->vm_mm, start, *addr, PAGE_SHIFT, true);
-	quire_pt_count_flush(false, QUIRE_FLUSH_LEAVE);
+	quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
 	for (i = 0; i < nr; i++)
 		if (left[i].pt)
 			put_table(left[i].pt, vma, left[i].addr);
@@ -778,25 +770,22 @@ void quire_pt_note_reference(pmd_t *pmd)
 {
 	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
 	quire_pt_state(quire_pmd_ptdesc(*pmd))->flags |= QUIRE_PT_REFERENCED;
-	fork_count(FORK_REFERENCES);
+	pt_count(PT_REFERENCES);
 }
 
 /**
- * __quire_pt_still_shared - has a table another user?
+ * quire_pt_cow_still_shared - has a copy-on-write table another user?
  * @vma: covers the whole table
  * @pmd: marked when the caller looked
- * @addr: any address that the table maps
+ * @addr: the first address that the table maps
  *
- * For those who skip shared tables: the last user's is its own. Allocates
- * nothing. Context: as __quire_pt_unshare(), but does not sleep.
+ * Context: as __quire_pt_still_shared(). Return: likewise.
  */
-bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
+bool quire_pt_cow_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	spinlock_t *pml, *ptl;
 	bool shared;
 
-	if (pmd_pt_file(pmdp_get_lockless(pmd)))
-		return quire_shm_still_shared(vma, pmd, addr & PMD_MASK);
 	if (quire_pt_has_other_users(pmd))
 		return true;
 	pml = pmd_lock(vma->vm_mm, pmd);
@@ -804,23 +793,13 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 	if (shared) {
 		ptl = lock_table(vma->vm_mm, pmd);
 		if (quire_pt_state(quire_pmd_ptdesc(*pmd))->users == 1) {
-			adopt(vma, pmd, addr & PMD_MASK);
+			adopt(vma, pmd, addr);
 			shared = false;
 		}
 		spin_unlock(ptl);
 	}
 	spin_unlock(pml);
 	return shared;
-}
-
-/**
- * quire_pt_stray - a marked PMD outlived its VMA
- *
- * A bug. The table leaks; the users' memory is safe. Context: any.
- */
-void quire_pt_stray(void)
-{
-	quire_warn(&quire_fork_feature, "shared table left behind by unmapping\n");
 }
 
 /**

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What shared tables are to those who share them: fork, shm and what tells of both. */
+/* What shared tables are to the features that share them, and to pt's own files. */
 #ifndef _MM_QUIRE_PT_H
 #define _MM_QUIRE_PT_H
 
 #include <kunit/visibility.h>
-#include <linux/quire/fork.h>
 #include <linux/quire/pt.h>
+#include <linux/quire/pt_state.h>
+
+#include "../core/quire.h"
 
 /* A shared table would break what these promise; see the rules in pt.c. */
-#define QUIRE_FORK_UNSHAREABLE								\
+#define QUIRE_PT_UNSHAREABLE								\
 	(VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |		\
 	 VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |			\
 	 VM_SHADOW_STACK | VM_DROPPABLE | VM_GROWSDOWN | VM_GROWSUP |			\
@@ -26,6 +28,9 @@ int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pt
 			bool mixed);
 void quire_pt_on_mmlist(struct mm_struct *mm);
 int quire_pt_init(void);
+int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+			 enum quire_pt_cause cause, gfp_t gfp);
+bool quire_pt_cow_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 
 /* Of a marked PMD whose table's PTL is held. */
 static inline bool quire_pt_is_mixed(pmd_t *pmd)
@@ -48,7 +53,7 @@ static inline bool quire_pt_has_other_users(pmd_t *pmd)
 	return pmd_pt_marked(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
 }
 
-/* Why TLBs of a shared table's users are flushed. Each feature counts that for its tables. */
+/* Why TLBs of a shared table's users are flushed. */
 enum quire_pt_flush {
 	QUIRE_FLUSH_RECLAIM,	/* also memory failure; for each user after the first */
 	QUIRE_FLUSH_MIGRATION,	/* likewise */
@@ -58,17 +63,94 @@ enum quire_pt_flush {
 	QUIRE_NR_FLUSHES,
 };
 
-#define QUIRE_FLUSH_NAMES(first)							\
-	[(first) + QUIRE_FLUSH_RECLAIM] = "flushes_reclaim",				\
-	[(first) + QUIRE_FLUSH_MIGRATION] = "flushes_migration",			\
-	[(first) + QUIRE_FLUSH_TRUNCATION] = "flushes_truncation",			\
-	[(first) + QUIRE_FLUSH_LEAVE] = "flushes_leave",				\
-	[(first) + QUIRE_FLUSH_ALL] = "flushes_all"
+/* What pt counts for tables of either kind. */
+enum quire_pt_event {
+	QUIRE_PT_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
+	QUIRE_PT_FLUSHES,	/* by enum quire_pt_flush */
+	QUIRE_PT_NR_EVENTS = QUIRE_PT_FLUSHES + QUIRE_NR_FLUSHES,
+};
+
+/* What it counts for copy-on-write tables beyond that. */
+enum quire_pt_cow_event {
+	PT_PMDS_MARKED = QUIRE_PT_NR_EVENTS, /* PMDs that began to point to a shared table */
+	PT_PMDS_UNMARKED,	/* ... and ceased to */
+	PT_TABLES_SHARED,	/* fork took one more table without copying it */
+	PT_TABLES_COPIED,	/* a user got a copy for itself */
+	PT_TABLES_ADOPTED,	/* the last user took the table as it was */
+	PT_TABLES_SANITIZED,
+	PT_TABLES_LEFT,		/* unmapped while others stay */
+	PT_TABLES_DROPPED,	/* the last users left at the same time */
+	PT_COPY_RETRIED,
+	PT_TABLES_SEARCHED,	/* for pins */
+	PT_REFERENCES,		/* taken for reading, without a copy */
+	PT_CAUSE_FIRST,
+	PT_NR_EVENTS = PT_CAUSE_FIRST + QUIRE_PT_NR_CAUSES,
+};
+
+DECLARE_PER_CPU(unsigned long [PT_NR_EVENTS], quire_pt_cow_events);
+#define pt_count(id)		this_cpu_inc(quire_pt_cow_events[id])
+
+/* A marked PMD tells of which kind its table is. */
+enum quire_pt_kind {
+	QUIRE_PT_COW,		/* of private memory, copy-on-write */
+	QUIRE_PT_FILE,		/* of shared memory */
+	QUIRE_PT_NR_KINDS,
+};
+
+static inline enum quire_pt_kind quire_pt_kind(pmd_t pmd)
+{
+	return pmd_pt_file(pmd) ? QUIRE_PT_FILE : QUIRE_PT_COW;
+}
+
+/**
+ * struct quire_pt_class - what pt asks of the feature that shares tables of a kind
+ * @feature: a warning about one of its tables switches it off
+ * @unshare: give a process a table of its own, or none; as __quire_pt_unshare()
+ * @still_shared: as __quire_pt_still_shared()
+ * @reached: how many pages a process may reach by such tables without being charged for them,
+ *	and in how many tables; waits for no lock. May be NULL.
+ * @check: what is wrong with a table, or NULL; its PTL is held. May be NULL; then the rest is, too.
+ * @tables: how many there are
+ * @pmds: how many PMDs of a process lead to them, as counted
+ * @charged: what their entries are charged as: pages, by MM_*
+ *
+ * Addresses are those of the first entry.
+ */
+struct quire_pt_class {
+	struct quire_feature *feature;
+	int (*unshare)(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		       enum quire_pt_cause cause, gfp_t gfp);
+	bool (*still_shared)(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+	unsigned long (*reached)(struct mm_struct *mm, unsigned long *tables);
+	const char *(*check)(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
+	unsigned long (*tables)(void);
+	unsigned long (*pmds)(struct mm_struct *mm);
+	long (*charged)(int type);
+};
+
+/* class.c */
+extern const struct quire_pt_class *quire_pt_classes[QUIRE_PT_NR_KINDS];
+extern const struct quire_counters quire_pt_cow_counters;
+extern const struct quire_counters quire_pt_file_counters;
+int quire_pt_register(enum quire_pt_kind kind, const struct quire_pt_class *class);
+int quire_pt_start(void);
+unsigned long quire_pt_marked_pmds(void);
+void quire_pt_count_cleared(enum quire_pt_kind kind);
+void quire_pt_count_flush(enum quire_pt_kind kind, enum quire_pt_flush why);
+
+/**
+ * struct quire_pt_tables - the shared tables that a process uses
+ * @shared: how many, by kind
+ * @owned: copy-on-write ones that it is charged for
+ */
+struct quire_pt_tables {
+	unsigned long shared[QUIRE_PT_NR_KINDS];
+	unsigned long owned;
+};
 
 /* range.c */
 pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr);
-void quire_pt_count_cleared(bool file);
-void quire_pt_count_flush(bool file, enum quire_pt_flush why);
+int quire_pt_count_tables(struct mm_struct *mm, struct quire_pt_tables *tables);
 
 /* copy.c */
 extern struct vm_area_struct quire_pt_orphans_area;

@@ -14,9 +14,6 @@
 #include <linux/swapops.h>
 
 #include "../../internal.h"
-#include "../core/quire.h"
-#include "../fork/fork.h"
-#include "../shm/shm.h"
 #include "pt.h"
 
 /**
@@ -55,7 +52,7 @@ int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 	struct vm_area_struct *vma;
 	pmd_t *pmd;
 
-	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
+	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
 		return 0;
 	/* Any that reaches into it will do. */
 	vma = find_vma_intersection(mm, start, start + PMD_SIZE);
@@ -79,12 +76,12 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 		return 0;
 	/* Keep out the faults that share tables of shared memory. */
 	vma_start_write(vma);
-	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (!test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		return 0;
 	pmd = quire_find_pmd(vma->vm_mm, addr);
-	if (!pmd || quire_shm_leave(vma, pmd, addr & PMD_MASK))
+	if (!pmd || !pmd_pt_marked(pmdp_get_lockless(pmd)))
 		return 0;
-	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL);
+	return __quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL, 0);
 }
 
 static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
@@ -121,7 +118,7 @@ int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 {
 	int ret;
 
-	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (!test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		return 0;
 	/* mremap begins at the first table's start, where nothing else is mapped. */
 	start = max(start, vma->vm_start);
@@ -129,7 +126,8 @@ int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 		return 0;
 	ret = walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
 	if (ret == -EINVAL)
-		quire_warn(&quire_fork_feature, "a range that is not in its VMA\n");
+		quire_warn(quire_pt_classes[QUIRE_PT_COW]->feature,
+			   "a range that is not in its VMA\n");
 	return ret;
 }
 
@@ -141,7 +139,7 @@ int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
  */
 int quire_pt_unshare_mm(struct mm_struct *mm)
 {
-	if (!quire_pt_used() || !test_bit(MMF_QUIRE_SHARED, &mm->flags))
+	if (!quire_pt_used() || !test_bit(MMF_QUIRE_PT, &mm->flags))
 		return 0;
 	return walk_page_range(mm, 0, TASK_SIZE_MAX, &unshare_ops, NULL);
 }
@@ -217,27 +215,58 @@ bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 	       pmd_same(pmdp_get_lockless(pmd), seen);
 }
 
-/**
- * quire_pt_count_cleared - the reverse map has cleared an entry of a table with several users
- * @file: is it of shared memory
- */
-void quire_pt_count_cleared(bool file)
+struct table_count {
+	struct quire_pt_tables *tables;
+	pmd_t *last;		/* several areas may reach into a table */
+};
+
+static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
 {
-	if (file)
-		shm_count(SHM_RMAP_CLEARED);
-	else
-		fork_count(FORK_RMAP_CLEARED);
+	struct table_count *count = walk->private;
+	spinlock_t *ptl;
+	pte_t *pte;
+
+	walk->action = ACTION_CONTINUE;
+	if (pmd == count->last || !pmd_pt_marked(pmdp_get_lockless(pmd)))
+		return 0;
+	count->last = pmd;
+	pte = __quire_pte_offset_map_lock(walk->mm, pmd, addr, &ptl);
+	if (!pte)
+		return 0;
+	if (pmd_pt_marked(*pmd)) {
+		count->tables->shared[quire_pt_kind(*pmd)]++;
+		count->tables->owned += quire_pt_charged(pmd) == walk->mm;
+	}
+	pte_unmap_unlock(pte, ptl);
+	cond_resched();
+	return 0;
 }
 
+static const struct mm_walk_ops count_ops = {
+	.pmd_entry = count_pmd,
+	.walk_lock = PGWALK_RDLOCK,
+	QUIRE_READS_SHARED
+};
+
 /**
- * quire_pt_count_flush - TLBs of users of a shared table are flushed, or will be
- * @file: is it of shared memory
- * @why: the cause
+ * quire_pt_count_tables - count the shared tables that a process uses
+ * @mm: has a user
+ * @tables: filled in
+ *
+ * Context: takes mmap_lock for reading. Return: 0 or -EINTR.
  */
-void quire_pt_count_flush(bool file, enum quire_pt_flush why)
+int quire_pt_count_tables(struct mm_struct *mm, struct quire_pt_tables *tables)
 {
-	if (file)
-		shm_count(SHM_FLUSHES + why);
-	else
-		fork_count(FORK_FLUSHES + why);
+	struct table_count count = { .tables = tables };
+	int ret;
+
+	*tables = (struct quire_pt_tables){};
+	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
+		return 0;
+	ret = mmap_read_lock_killable(mm);
+	if (ret)
+		return ret;
+	walk_page_range(mm, 0, TASK_SIZE_MAX, &count_ops, &count);
+	mmap_read_unlock(mm);
+	return 0;
 }

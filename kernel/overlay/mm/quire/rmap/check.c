@@ -44,7 +44,7 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/pagewalk.h>
-#include <linux/quire/fork.h>
+#include <linux/quire/pt.h>
 #include <linux/quire/rmap.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>

@@ -38,7 +38,7 @@
 #include <linux/bitops.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/quire/fork.h>
+#include <linux/quire/pt.h>
 #include <linux/quire/rmap.h>
 #include <linux/rmap.h>
 

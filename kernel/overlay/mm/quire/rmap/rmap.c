@@ -100,6 +100,11 @@ static const char * const rmap_count_names[] = {
 
 static DEFINE_PER_CPU(unsigned long [NR_RMAP_COUNTS], rmap_counts);
 
+static const struct quire_counters rmap_counters = {
+	.names = rmap_count_names,
+	.counts = (unsigned long __percpu *)rmap_counts,
+};
+
 #define count(what) this_cpu_inc(rmap_counts[RMAP_##what])
 
 static struct kmem_cache *anon_vma_cache __ro_after_init;
@@ -540,8 +545,6 @@ static int upgrade_all(void)
 	return err;
 }
 
-static struct quire_feature rmap_feature;
-
 /**
  * quire_rmap_borrowers - how many VMAs borrow
  *
@@ -562,7 +565,7 @@ long quire_rmap_borrowers(void)
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(terms); i++)
-		sum += terms[i].sign * (long)quire_counter(&rmap_feature, terms[i].what);
+		sum += terms[i].sign * (long)quire_counter(&rmap_counters, terms[i].what);
 	return sum;
 }
 
@@ -604,14 +607,8 @@ static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
 	counts->lengths[min(order_base_2(max(links, 1UL)), CHAIN_CLASSES - 1)]++;
 }
 
-/**
- * quire_rmap_show - what the reverse map of a process's anonymous memory takes
- * @m: /proc/PID/quire
- * @mm: the process's
- *
- * Takes mmap_lock for reading. Returns 0 or -EINTR.
- */
-int quire_rmap_show(struct seq_file *m, struct mm_struct *mm)
+/* For /proc/PID/quire: what the reverse map of a process's anonymous memory takes. */
+static int rmap_show(struct seq_file *m, struct mm_struct *mm)
 {
 	struct chain_count counts = {};
 	struct vm_area_struct *vma;
@@ -666,8 +663,8 @@ static struct quire_feature rmap_feature = {
 	.start = rmap_start,
 	.drain = rmap_drain,
 	.knobs = rmap_knobs,
-	.counter_names = rmap_count_names,
-	.counters = (unsigned long __percpu *)rmap_counts,
+	.counters = { &rmap_counters },
+	.show = rmap_show,
 };
 
 static int __init rmap_init(void)

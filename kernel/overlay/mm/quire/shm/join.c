@@ -233,8 +233,8 @@ void __quire_shm_join(struct vm_fault *vmf)
 		return;
 	}
 	/* Seen by who has a VMA's lock for writing after us. */
-	if (!test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
-		set_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags);
+	if (!test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
+		set_bit(MMF_QUIRE_PT, &vma->vm_mm->flags);
 	if (!test_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags))
 		set_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags);
 	switch (join_for_process(vmf, &key)) {

@@ -51,7 +51,7 @@ static const struct mm_walk_ops leave_locked_ops = {
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end)
 {
-	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		walk_page_range_vma(vma, start, end, &leave_locked_ops, NULL);
 }
 
@@ -66,7 +66,7 @@ void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 			   unsigned long end)
 {
-	if (test_bit(MMF_QUIRE_SHARED, &vma->vm_mm->flags))
+	if (test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		walk_page_range_vma(vma, start, end, &leave_ops, NULL);
 }
 
@@ -98,7 +98,7 @@ void quire_shm_leave_mm(struct mm_struct *mm)
 	/* Before the test, as above; and the caller may sleep before it is done. */
 	for_each_vma(vmi, vma)
 		vma_start_write(vma);
-	if (test_bit(MMF_QUIRE_SHARED, &mm->flags))
+	if (test_bit(MMF_QUIRE_PT, &mm->flags))
 		walk_page_range(mm, 0, TASK_SIZE_MAX, &leave_locked_ops, NULL);
 }
 

@@ -64,6 +64,7 @@
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/sched/mm.h>
+#include <linux/seq_file.h>
 
 #include "../pt/pt.h"
 #include "shm.h"
@@ -82,8 +83,6 @@ const char * const quire_shm_count_names[] = {
 	[SHM_UNLISTED] = "tables_unlisted",
 	[SHM_MERGED] = "tables_merged",
 	[SHM_ZAPPED] = "pages_zapped",
-	[SHM_RMAP_CLEARED] = "rmap_cleared",
-	QUIRE_FLUSH_NAMES(SHM_FLUSHES),
 	[SHM_WAITS] = "join_waits",
 	[SHM_REFUSED_POLICY] = "refused_policy",
 	[SHM_REFUSED_FEW_TABLES] = "refused_few_tables",
@@ -98,6 +97,11 @@ const char * const quire_shm_count_names[] = {
 };
 
 DEFINE_PER_CPU(unsigned long [SHM_NR_COUNTS], quire_shm_counts);
+
+static const struct quire_counters shm_counters = {
+	.names = quire_shm_count_names,
+	.counts = (unsigned long __percpu *)quire_shm_counts,
+};
 
 unsigned int quire_shm_min_tables = 16;
 unsigned int quire_shm_cross_user;
@@ -144,38 +148,58 @@ bool __quire_shm_place(unsigned long len, unsigned long flags)
 	       len / PMD_SIZE >= READ_ONCE(quire_shm_min_tables);
 }
 
-/*
- * Walkers without the lock, from before the first table is shared, must be gone.
- * They do not sleep. Walks over a file's VMAs may; join.c waits for those.
- */
-static int shm_start(void)
-{
-	static_branch_enable(&quire_pt_used_key);
-	synchronize_rcu();
-	synchronize_rcu_tasks();
-	return 0;
-}
-
 /* A fault that began before the gate closed may join until it ends. */
 static int shm_drain(void)
 {
-	return quire_mm_drain(MMF_QUIRE_SHARED, quire_shm_leave_mm_now, quire_shm_tables);
+	return quire_mm_drain(MMF_QUIRE_PT, quire_shm_leave_mm_now, quire_shm_tables);
+}
+
+static int shm_show(struct seq_file *m, struct mm_struct *mm)
+{
+	struct quire_pt_tables tables;
+	int ret = quire_pt_count_tables(mm, &tables);
+
+	if (ret)
+		return ret;
+	seq_printf(m, "shm_shared_tables: %lu\n", tables.shared[QUIRE_PT_FILE]);
+	seq_printf(m, "shm_shared_kb: %lu\n", tables.shared[QUIRE_PT_FILE] * (PMD_SIZE / 1024));
+	return 0;
 }
 
 struct quire_feature quire_shm_feature = {
 	.name = "shm",
 	.key = &quire_shm_key,
-	.start = shm_start,
+	.start = quire_pt_start,
 	.drain = shm_drain,
 	.knobs = shm_knobs,
-	.counter_names = quire_shm_count_names,
-	.counters = (unsigned long __percpu *)quire_shm_counts,
+	.counters = { &shm_counters, &quire_pt_file_counters },
+	.show = shm_show,
+};
+
+/* Needs no memory and cannot fail: the file has what a process loses. */
+static int unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
+		   enum quire_pt_cause cause, gfp_t gfp)
+{
+	quire_shm_leave(vma, pmd, addr);
+	return 0;
+}
+
+static const struct quire_pt_class shm_class = {
+	.feature = &quire_shm_feature,
+	.unshare = unshare,
+	.still_shared = quire_shm_still_shared,
+	.reached = quire_shm_reached,
+	.check = quire_shm_check,
+	.tables = quire_shm_tables,
+	.pmds = quire_shm_pmds,
+	.charged = quire_shm_mapped,
 };
 
 static int __init quire_shm_init(void)
 {
 	int ret = quire_shm_tables_init() ?: quire_shm_users_init();
 
-	return ret ? ret : quire_register(&quire_shm_feature);
+	return ret ?: quire_pt_register(QUIRE_PT_FILE, &shm_class) ?:
+	       quire_register(&quire_shm_feature);
 }
 late_initcall(quire_shm_init);

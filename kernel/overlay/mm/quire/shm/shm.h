@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The shm feature's own files to each other, and to those of fork. */
+/* The shm feature's own files to each other. */
 #ifndef _MM_QUIRE_SHM_H
 #define _MM_QUIRE_SHM_H
 
 #include <linux/mm.h>
-#include <linux/quire/pt.h>
+#include <linux/quire/pt_state.h>
 #include <linux/quire/shm.h>
 #include <linux/rhashtable-types.h>
 #include <linux/sched.h>
@@ -13,7 +13,6 @@
 #include "../core/quire.h"
 #include "../pt/pt.h"
 
-#ifdef CONFIG_QUIRE_SHM
 extern struct quire_feature quire_shm_feature;
 
 enum shm_count {
@@ -25,9 +24,7 @@ enum shm_count {
 	SHM_UNLISTED,		/* a table began that others cannot find, for a walk was on */
 	SHM_MERGED,		/* ... was given up to use the one that others use */
 	SHM_ZAPPED,		/* entries dropped for all by truncation */
-	SHM_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
-	SHM_FLUSHES,		/* by enum quire_pt_flush */
-	SHM_WAITS = SHM_FLUSHES + QUIRE_NR_FLUSHES, /* a fault waited for walks not announced */
+	SHM_WAITS,		/* a fault waited for walks not announced */
 	SHM_REFUSED_POLICY,
 	SHM_REFUSED_FEW_TABLES,
 	SHM_REFUSED_VMA,
@@ -113,7 +110,7 @@ void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user);
 bool quire_shm_user_of(struct shm_user_key *key, struct mm_struct *mm);
 unsigned long quire_shm_pmds(struct mm_struct *mm);
 long quire_shm_mapped(int type);
-unsigned long __quire_shm_reached(struct mm_struct *mm, unsigned long *tables);
+unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables);
 int quire_shm_users_init(void);
 
 /* For a table; whoever asks has a reference. */
@@ -146,42 +143,5 @@ static inline void quire_mm_disown(struct mm_struct *mm)
 unsigned long quire_shm_tables(void);
 void quire_shm_leave_mm_now(struct mm_struct *mm);
 const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
-
-/* Pages that a process may reach by tables of shared memory, and how many tables that are. */
-static inline unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
-{
-	*tables = 0;
-	return test_bit(MMF_QUIRE_SHM, &mm->flags) ? __quire_shm_reached(mm, tables) : 0;
-}
-#else
-#define shm_count(id)		do { } while (0)
-
-static inline long quire_shm_mapped(int type)
-{
-	return 0;
-}
-
-static inline unsigned long quire_shm_tables(void)
-{
-	return 0;
-}
-
-static inline unsigned long quire_shm_pmds(struct mm_struct *mm)
-{
-	return 0;
-}
-
-static inline unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
-{
-	*tables = 0;
-	return 0;
-}
-
-static inline const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd,
-					  unsigned long addr)
-{
-	return NULL;
-}
-#endif
 
 #endif /* _MM_QUIRE_SHM_H */

@@ -103,9 +103,9 @@ static void free_table_rcu(struct rcu_head *head)
 	quire_shm_free_table(container_of(head, struct shm_table, rcu));
 }
 
-/* The PMD's lock is held, too. */
 static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
 {
+	lockdep_assert_held(pmd_lockptr(mm, pmd));
 	lockdep_assert_held(ptlock_ptr(pt));
 	mm_inc_nr_ptes(mm);
 	/* A table that is new is cleared before others walk it, see pmd_install(). */
@@ -115,16 +115,17 @@ static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
 }
 
 /*
- * Likewise. None of the mm's TLBs knows the table afterwards. In an exit only the first
+ * None of the mm's TLBs knows the table afterwards. In an exit only the first
  * costs a flush: a CPU that has the mm loaded lazily then lets go of it.
  */
 static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 {
+	lockdep_assert_held(pmd_lockptr(mm, pmd));
 	lockdep_assert_held(ptlock_ptr(quire_pmd_ptdesc(*pmd)));
 	pmd_clear(pmd);
 	mm_dec_nr_ptes(mm);
 	flush_tlb_mm_range(mm, addr, addr + PMD_SIZE, PAGE_SHIFT, true);
-	quire_pt_count_flush(true, QUIRE_FLUSH_LEAVE);
+	quire_pt_count_flush(QUIRE_PT_FILE, QUIRE_FLUSH_LEAVE);
 }
 
 /*
@@ -363,7 +364,7 @@ static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsi
 	shm_count(SHM_DROPPED);
 }
 
-/* The PMD's lock is held, too. */
+/* A user's PMD is cleared, and the last user's table emptied. */
 static void leave(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
 		  unsigned long addr)
 {
@@ -398,7 +399,7 @@ static int count_charged(struct vm_area_struct *vma, struct ptdesc *pt, unsigned
 	return charged;
 }
 
-/* The last user keeps the table, as an ordinary one of its own. The PMD's lock is held, too. */
+/* The last user keeps the table, as an ordinary one of its own. */
 static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
 		  unsigned long addr)
 {
@@ -406,6 +407,8 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	struct quire_pt_state *state = quire_pt_state(pt);
 	int charged = count_charged(vma, pt, addr);
 
+	lockdep_assert_held(pmd_lockptr(vma->vm_mm, pmd));
+	VM_WARN_ON_ONCE(state->users != 1);
 	retire(table);
 	table->pt = NULL;
 	add_mm_counter(table->user->mm, MM_SHMEMPAGES, -charged);
@@ -413,7 +416,7 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	/* Under the locks: what reclaim has cleared is not filled again before. */
 	if (state->flags & QUIRE_PT_STALE) {
 		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
-		quire_pt_count_flush(true, QUIRE_FLUSH_LEAVE);
+		quire_pt_count_flush(QUIRE_PT_FILE, QUIRE_FLUSH_LEAVE);
 	}
 	*state = (struct quire_pt_state){};
 	*quire_pt_entry(pt) = NULL;

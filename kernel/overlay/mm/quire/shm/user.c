@@ -355,13 +355,13 @@ static unsigned long pages_of(struct shm_user *user)
 }
 
 /**
- * __quire_shm_reached - what a process reaches by tables of shared memory
+ * quire_shm_reached - what a process reaches by tables of shared memory
  * @mm: the process's
  * @tables: set to how many there are
  *
  * Context: any. Return: pages, as the head of this file says.
  */
-unsigned long __quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
+unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
 {
 	struct shm_account *account;
 	struct shm_process *process;
@@ -369,6 +369,8 @@ unsigned long __quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
 	struct shm_user *user;
 
 	*tables = 0;
+	if (!test_bit(MMF_QUIRE_SHM, &mm->flags))
+		return 0;
 	guard(rcu)();
 	process = find_process(mm);
 	if (!process)

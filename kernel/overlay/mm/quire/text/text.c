@@ -813,6 +813,11 @@ static const struct attribute * const text_knobs[] = {
 	NULL
 };
 
+static const struct quire_counters text_counters = {
+	.names = text_counter_names,
+	.counts = (unsigned long __percpu *)quire_text_counts,
+};
+
 static struct quire_feature text_feature = {
 	.name = "text",
 	.key = &quire_text_key,
@@ -820,8 +825,7 @@ static struct quire_feature text_feature = {
 	.stop = text_stop,
 	.drain = text_drain,
 	.knobs = text_knobs,
-	.counter_names = text_counter_names,
-	.counters = (unsigned long __percpu *)quire_text_counts,
+	.counters = { &text_counters },
 };
 
 /* Like khugepaged, the worker yields to all others: to the program that starts, too. */

@@ -36,8 +36,7 @@
 #include <linux/xarray.h>
 
 #include "../../internal.h"
-#include "fork.h"
-#include "../shm/shm.h"
+#include "pt.h"
 
 #define ATTEMPTS 5
 #define MAX_COMPLAINTS 20
@@ -187,7 +186,8 @@ static unsigned long laid_out(struct vm_area_struct *vma, unsigned long addr)
 static long *check_shared(struct check *check, struct vm_area_struct *vma, pmd_t *pmd,
 			  unsigned long addr, unsigned long next)
 {
-	const char *wrong = pmd_pt_file(*pmd) ? quire_shm_check(vma, pmd, addr & PMD_MASK) : NULL;
+	const struct quire_pt_class *class = quire_pt_classes[quire_pt_kind(*pmd)];
+	const char *wrong = class->check ? class->check(vma, pmd, addr & PMD_MASK) : NULL;
 	bool mixed = pmd_pt_cow(*pmd) && quire_pt_is_mixed(pmd);
 
 	if (wrong)
@@ -243,6 +243,15 @@ static const struct mm_walk_ops check_ops = {
 	QUIRE_READS_SHARED
 };
 
+static void compare_pmds(struct check *check, struct mm_struct *mm)
+{
+	unsigned long counted = quire_pt_classes[QUIRE_PT_FILE]->pmds(mm);
+
+	if (check->shm_pmds != counted)
+		complain(check, "pid %d: %lu PMDs of shared memory counted, found %lu\n",
+			 check->pid, counted, check->shm_pmds);
+}
+
 static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid)
 {
 	int i;
@@ -261,23 +270,22 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 			complain(check, "pid %d: RSS counter %d says %ld, found %ld\n",
 				 pid, i, says, check->rss[i]);
 	}
-	if (check->shm_pmds != quire_shm_pmds(mm))
-		complain(check, "pid %d: %lu PMDs of shared memory counted, found %lu\n",
-			 pid, quire_shm_pmds(mm), check->shm_pmds);
+	if (quire_pt_classes[QUIRE_PT_FILE])
+		compare_pmds(check, mm);
 	mmap_write_unlock(mm);
 	check->processes++;
 }
 
-static void compare_shm(struct check *check)
+static void compare_shm(struct check *check, const struct quire_pt_class *class)
 {
 	long says;
 	int i;
 
-	if (check->shm_tables != quire_shm_tables())
+	if (check->shm_tables != class->tables())
 		complain(check, "%lu tables of shared memory registered, found %lu\n",
-			 quire_shm_tables(), check->shm_tables);
+			 class->tables(), check->shm_tables);
 	for (i = 0; i < NR_MM_COUNTERS; i++) {
-		says = quire_shm_mapped(i);
+		says = class->charged(i);
 		if (says != check->shm[i])
 			complain(check, "shm: RSS counter %d says %ld, found %ld\n",
 				 i, says, check->shm[i]);
@@ -297,8 +305,7 @@ static void compare_tables(struct check *check)
 		if (!table->file && table->owner != quire_pt_orphans && !table->owner_has_it)
 			complain(check, "table %lx: its owner does not have it\n", pfn);
 	}
-	counted = quire_counter(&quire_fork_feature, FORK_PMDS_MARKED) -
-		  quire_counter(&quire_fork_feature, FORK_PMDS_UNMARKED);
+	counted = quire_pt_marked_pmds();
 	if (counted != check->marked)
 		complain(check, "%lu marked PMDs counted, found %lu\n", counted, check->marked);
 	for (i = 0; i < NR_MM_COUNTERS; i++) {
@@ -308,7 +315,8 @@ static void compare_tables(struct check *check)
 			complain(check, "orphans: RSS counter %d says %ld, found %ld\n",
 				 i, says, check->orphans[i]);
 	}
-	compare_shm(check);
+	if (quire_pt_classes[QUIRE_PT_FILE])
+		compare_shm(check, quire_pt_classes[QUIRE_PT_FILE]);
 }
 
 static void visit_all(struct check *check)
@@ -411,9 +419,9 @@ static ssize_t pt_check_write(struct file *file, const char __user *ubuf, size_t
 }
 DEFINE_SHOW_STORE_ATTRIBUTE(pt_check);
 
-static int __init fork_check_init(void)
+static int __init pt_check_init(void)
 {
 	debugfs_create_file("pt_check", 0600, quire_debugfs(), NULL, &pt_check_fops);
 	return 0;
 }
-late_initcall(fork_check_init);
+late_initcall(pt_check_init);

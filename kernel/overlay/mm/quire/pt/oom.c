@@ -11,8 +11,7 @@
 #include <linux/pagewalk.h>
 
 #include "../../internal.h"
-#include "../pt/pt.h"
-#include "../shm/shm.h"
+#include "pt.h"
 
 /* Pages of files, shared memory's in private mappings included. */
 static unsigned long orphans_file(void)
@@ -34,7 +33,7 @@ void quire_pt_show_orphans(void)
 		K(get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS)));
 }
 
-/* All of it; the CPUs' parts are added up once in a tick at most, see shm/user.c. */
+/* All of it; the CPUs' parts are added up once in a tick at most. */
 static unsigned long orphans(void)
 {
 	static unsigned long stamp = INITIAL_JIFFIES - 1, pages;
@@ -120,16 +119,18 @@ static unsigned long orphans_of(struct mm_struct *mm, unsigned long reach)
  */
 unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 {
-	unsigned long charged, tables, shm, shm_tables;
+	const struct quire_pt_class *files = quire_pt_classes[QUIRE_PT_FILE];
+	unsigned long charged, tables, reached = 0, file_tables = 0;
 
-	if (!test_bit(MMF_QUIRE_SHARED, &mm->flags))
+	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
 		return 0;
-	shm = quire_shm_reached(mm, &shm_tables);
+	if (files)
+		reached = files->reached(mm, &file_tables);
 	charged = get_mm_rss(mm) + get_mm_counter(mm, MM_SWAPENTS);
 	tables = mm_pgtables_bytes(mm) / PAGE_SIZE;
 	/* A fault that is under way has counted one that is no table of the process yet. */
-	tables -= min(tables, shm_tables);
+	tables -= min(tables, file_tables);
 	if (tables * PTRS_PER_PTE <= charged)
-		return shm;
-	return shm + orphans_of(mm, tables * PTRS_PER_PTE - charged);
+		return reached;
+	return reached + orphans_of(mm, tables * PTRS_PER_PTE - charged);
 }
