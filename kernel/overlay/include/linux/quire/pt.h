@@ -62,7 +62,6 @@ int quire_pt_unshare_mm(struct mm_struct *mm);
 int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       unsigned int type);
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
-bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen);
 bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsigned long addr,
 			 int node);
 void quire_pt_stray(pmd_t pmd);
@@ -367,12 +366,13 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 	return quire_pvmw_shared(pvmw) && quire_pt_users(pvmw->pmd) > 1;
 }
 
-/* The mm to charge for the entry that the walk found. */
-static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw)
+/* The mm to charge for the entry that the walk found. Without the option it is @mm. */
+static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw,
+					      struct mm_struct *mm)
 {
+	/* Not @mm: it may be what was charged for the entry before. */
 	return quire_pvmw_shared(pvmw) ? quire_pt_charged(pvmw->pmd) : pvmw->vma->vm_mm;
 }
-#define quire_pvmw_charge(pvmw, mm)	((mm) = quire_pvmw_mm(pvmw))
 
 /* Pages to count for an OOM victim beyond what it is charged for. */
 static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
@@ -479,7 +479,6 @@ static inline bool quire_pt_used(void)
 	return false;
 }
 
-#define quire_pt_forgotten(pmd, seen)	false
 #define quire_pt_skip(vma, pmd, addr)	false
 #define quire_pte_offset_map_unmarked(mm, pmd, addr, ptlp) \
 	pte_offset_map_nolock(mm, pmd, addr, ptlp)
@@ -586,8 +585,7 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 	return false;
 }
 
-#define quire_pvmw_mm(pvmw)	((pvmw)->vma->vm_mm)
-#define quire_pvmw_charge(pvmw, mm)	do { } while (0)
+#define quire_pvmw_mm(pvmw, mm)	(mm)
 #define quire_pte_offset_map_trylock(mm, addr, ptlp)	NULL
 #define quire_pvmw_visited(pvmw, mm)	(mm)
 #define quire_pvmw_cleared(pvmw)	do { } while (0)

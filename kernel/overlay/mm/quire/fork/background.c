@@ -126,7 +126,7 @@ static int unshare_one(pmd_t *pmd, unsigned long addr, unsigned long next,
 static const struct mm_walk_ops background_ops = {
 	.pmd_entry = unshare_one,
 	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 /* As unshare_one(), for all that the budget allows. */

@@ -220,7 +220,7 @@ static int give_up(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm
 static const struct mm_walk_ops give_up_ops = {
 	.pmd_entry = give_up,
 	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 /**

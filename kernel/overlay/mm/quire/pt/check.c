@@ -240,7 +240,7 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 static const struct mm_walk_ops check_ops = {
 	.pmd_entry = check_pmd_entry,
 	.walk_lock = PGWALK_WRLOCK,	/* keeps out faults under a VMA's lock, too */
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 static void compare_pmds(struct check *check, struct mm_struct *mm)
@@ -393,7 +393,7 @@ static int forget_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 static const struct mm_walk_ops forget_ops = {
 	.pmd_entry = forget_pmd_entry,
 	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 static ssize_t pt_check_write(struct file *file, const char __user *ubuf, size_t len,

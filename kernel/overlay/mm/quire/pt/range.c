@@ -101,7 +101,7 @@ static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 static const struct mm_walk_ops unshare_ops = {
 	.pmd_entry = unshare_entry,
 	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 /**
@@ -245,7 +245,7 @@ static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next, struct 
 static const struct mm_walk_ops count_ops = {
 	.pmd_entry = count_pmd,
 	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 /**

@@ -193,7 +193,7 @@ static int check_hugetlb(pte_t *pte, unsigned long hmask, unsigned long addr,
 }
 
 static const struct mm_walk_ops check_ops = {
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 	.pmd_entry = check_pmd,
 	.hugetlb_entry = check_hugetlb,
 	.walk_lock = PGWALK_RDLOCK,

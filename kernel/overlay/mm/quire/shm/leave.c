@@ -28,14 +28,14 @@ static int leave_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 static const struct mm_walk_ops leave_ops = {
 	.pmd_entry = leave_entry,
 	.walk_lock = PGWALK_RDLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 /* For who holds mmap_lock for writing: no fault comes in between. */
 static const struct mm_walk_ops leave_locked_ops = {
 	.pmd_entry = leave_entry,
 	.walk_lock = PGWALK_WRLOCK,
-	QUIRE_READS_SHARED
+	QUIRE_READS_SHARED,
 };
 
 /**
