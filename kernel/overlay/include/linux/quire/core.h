@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What Linux's own files use of quire as a whole; a feature's hooks have headers of their own. */
+/* Hooks of quire as a whole, for Linux's own files. Each feature's hooks have their own header. */
 #ifndef _LINUX_QUIRE_H
 #define _LINUX_QUIRE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Hooks of the fork feature in fork() itself. The hooks for the tables that it
- * shares are in linux/quire/pt.h.
+ * Hooks of the fork feature in fork() itself. The hooks for the page tables that it shares are in
+ * linux/quire/pt.h.
  */
 #ifndef _LINUX_QUIRE_FORK_H
 #define _LINUX_QUIRE_FORK_H
@@ -21,16 +21,17 @@ void __quire_fork_failed(struct mm_struct *mm);
 bool quire_fork_mixes(void);
 
 /**
- * quire_fork_copy - have fork share one table in place of copying it
- * @dst_vma: the child's area
- * @src_vma: the parent's area
+ * quire_fork_copy - share one page table with the child instead of copying it
+ * @dst_vma: the child's VMA
+ * @src_vma: the parent's VMA
  * @dst_pmd: the child's PMD
- * @src_pmd: the parent's PMD; points to a table
- * @addr: start of what fork copies now
- * @end: its end, within the table
+ * @src_pmd: the parent's PMD; points to a page table
+ * @addr: start of the range that fork is about to copy
+ * @end: end of the range, within the page table
  *
- * Vanilla copies the table. Context: dup_mmap(); both mmap_locks are held for writing. May
- * sleep. Return: 1 if the child shares the table, 0 if it is to be copied, -ENOMEM.
+ * Vanilla: copies the page table.
+ * Context: copy_pmd_range(); both mmap_locks are held for writing; may sleep.
+ * Return: 1 if the child shares the table, 0 if fork must copy it, or -ENOMEM.
  */
 static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 				  struct vm_area_struct *src_vma, pmd_t *dst_pmd,
@@ -43,10 +44,11 @@ static inline int quire_fork_copy(struct vm_area_struct *dst_vma,
 }
 
 /**
- * quire_fork_failed - give up what a fork that fails has shared
- * @mm: the child's
+ * quire_fork_failed - leave the page tables that a failed fork has shared
+ * @mm: the child's mm
  *
- * Vanilla does nothing. Context: dup_mmap(); both mmap_locks are held for writing. May sleep.
+ * Vanilla: does nothing.
+ * Context: dup_mmap(); both mmap_locks are held for writing; may sleep.
  */
 static inline void quire_fork_failed(struct mm_struct *mm)
 {

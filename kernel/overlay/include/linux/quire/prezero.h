@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Pre-zeroed free pages: the hooks of the page allocator and of its users.
+ * Pre-zeroed free pages: the gates in the page allocator and in its users.
  *
  * PG_zeroed on the head of a free block says that every byte of the block is
  * zero. It is valid in three places only: on a buddy list (under zone->lock),
- * on a pcp list (under the pcp lock), and on the way from either to
- * post_alloc_hook(), which consumes it. Whatever else takes a block off a free
- * list loses the mark: losing it costs one clear, keeping it would hand one
- * user's data to another.
+ * on a pcp list (under the pcp lock), and on the way from either list to
+ * post_alloc_hook(), which consumes it. All other code that takes a block off a
+ * free list loses the mark: a lost mark costs one clear, a stale mark would hand
+ * one user's data to another.
  *
- * Two keys. quire_prezero_key says whether to zero more pages; when it is off
- * marked pages may still be about, so all that maintains and consumes the mark
+ * There are two keys. quire_prezero_key says whether to zero more pages. Marked
+ * pages may remain while it is off, so the code that maintains and consumes marks
  * tests quire_prezero_marks_key, which is on from the first start until a drain
  * has shown that no mark is left.
+ *
+ * "Vanilla:" says what Linux does without the gate.
  */
 #ifndef _LINUX_QUIRE_PREZERO_H
 #define _LINUX_QUIRE_PREZERO_H
@@ -26,10 +28,10 @@
 #ifdef CONFIG_QUIRE_PREZERO
 
 /*
- * The bit is one that only pages in use have, as PG_reported's is; the free path
- * clears all such bits before a page reaches a list, so that a stale one cannot
- * be taken for a mark. It is named here and not in page-flags.h, which every
- * file includes, because only the allocator may use it.
+ * Only pages in use have this bit, as with PG_reported's; the free path clears
+ * all such bits before a page reaches a list, so a stale bit cannot be taken for
+ * a mark. It is defined here and not in page-flags.h, which every file includes,
+ * because only the allocator may use it.
  */
 #define PG_zeroed		PG_owner_2
 
@@ -51,10 +53,10 @@ static inline void __ClearPageZeroed(struct page *page)
 DECLARE_STATIC_KEY_FALSE(quire_prezero_key);
 DECLARE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 
-/* What may be set on a page that comes from a free list. */
+/* The flag that may be set on a page that comes from a free list. */
 #define QUIRE_PREZERO_FLAG	(1UL << PG_zeroed)
 
-/* From this order on kscrubd waits for a block; NR_PAGE_ORDERS while it does not. */
+/* kscrubd waits for a block of at least this order; NR_PAGE_ORDERS: it does not wait. */
 extern unsigned int quire_prezero_lacks;
 
 void __quire_prezero_unmark(struct page *page, unsigned int order);
@@ -82,7 +84,12 @@ static inline bool quire_prezero_marks(void)
  * @page: its head
  * @order: its order
  *
- * Under zone->lock. Returns whether it was marked; the mark is gone.
+ * Clears the mark.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: zone->lock is held.
+ * Return: whether the block was marked.
  */
 static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 {
@@ -96,10 +103,14 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
  * quire_prezero_freed - a block was put on a buddy list, maybe merged
  * @page: its head
  * @order: its order
- * @mt: its list
- * @marked: so many of its pages are known to be zero
+ * @mt: the migrate type of its list
+ * @marked: how many of its pages are known to be zero
  *
- * Under zone->lock. Marks it if all are.
+ * Marks the block if all its pages are.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: zone->lock is held.
  */
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
 				       int mt, unsigned int marked)
@@ -113,11 +124,14 @@ static inline void quire_prezero_freed(struct page *page, unsigned int order,
  * @page: its head, which is the part that is allocated
  * @low: order of that part
  * @high: order that the block had
- * @mt: the list of the remainders
- * @zeroed: was it marked
+ * @mt: the migrate type of the remainders' lists
+ * @zeroed: whether the block was marked
  *
- * Under zone->lock. Marks the remainders, and the allocated part, for
- * quire_prezero_take() to consume.
+ * Marks the remainders, and the allocated part for quire_prezero_take() to consume.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: zone->lock is held.
  */
 static inline void quire_prezero_split(struct page *page, unsigned int low,
 				       unsigned int high, int mt, bool zeroed)
@@ -128,10 +142,15 @@ static inline void quire_prezero_split(struct page *page, unsigned int low,
 
 /**
  * quire_prezero_take_pcp - a page leaves its pcp list for the buddy lists
- * @page: which
+ * @page: the page
  * @order: its order
  *
- * Under the pcp lock. Returns whether it was marked; the mark is gone.
+ * Clears the mark.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: the pcp lock and zone->lock are held.
+ * Return: whether the page was marked.
  */
 static inline bool quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
@@ -144,10 +163,15 @@ static inline bool quire_prezero_take_pcp(struct page *page, unsigned int order)
 /**
  * quire_prezero_pcp_pick - choose a page of a pcp list
  * @list: the list, not empty
- * @want: does the request want zeroed memory
+ * @want: whether the request wants zeroed memory
  *
- * Under the pcp lock. Freed pages come to the head, where they are hot, and
- * zeroed ones to the tail: looking at both ends finds the right sort mostly.
+ * Freed pages, which are cache-hot, are added at the head, and zeroed pages at the
+ * tail, so looking at both ends mostly finds the right kind.
+ *
+ * Vanilla: takes the first page.
+ *
+ * Context: the pcp lock is held.
+ * Return: the first or the last page of the list.
  */
 static inline struct page *quire_prezero_pcp_pick(struct list_head *list, bool want)
 {
@@ -166,8 +190,13 @@ static inline struct page *quire_prezero_pcp_pick(struct list_head *list, bool w
  * quire_prezero_wanted - should a request look for zeroed memory
  * @gfp: its flags
  *
- * With init_on_alloc each should: a clear that is saved is worth the same whoever
- * asked for it.
+ * With init_on_alloc every request should: a saved clear is worth the same no
+ * matter who asked for it.
+ *
+ * Vanilla: does not ask; a free page has to be cleared in any case.
+ *
+ * Context: any; takes no lock.
+ * Return: whether the allocator is to look for marked blocks.
  */
 static inline bool quire_prezero_wanted(gfp_t gfp)
 {
@@ -176,12 +205,17 @@ static inline bool quire_prezero_wanted(gfp_t gfp)
 
 /**
  * quire_prezero_pass_pcp - is the zone's pool better than the pcp list
- * @zone: which
+ * @zone: the zone
  * @order: of the request
- * @want: does the request want zeroed memory
+ * @want: whether the request wants zeroed memory
  *
  * Clearing a hot page of the pcp list is cheap; clearing 2 MB is not, and a
- * freed huge page would be reused for ever while the pool is idle.
+ * freed huge page would be reused forever while the pool is idle.
+ *
+ * Vanilla: tries the pcp list first for every order that has one.
+ *
+ * Context: any; takes no lock, the pcp lock is not held yet.
+ * Return: true if the pcp list is to be skipped.
  */
 static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order, bool want)
 {
@@ -190,10 +224,13 @@ static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order,
 }
 
 /**
- * quire_prezero_has - are there zeroed blocks to look for
- * @zone: which
+ * quire_prezero_has - does a zone have zeroed blocks
+ * @zone: the zone
  *
- * Under zone->lock.
+ * Vanilla: does not look for zeroed blocks.
+ *
+ * Context: zone->lock is held.
+ * Return: whether any block on the zone's buddy lists is marked.
  */
 static inline bool quire_prezero_has(struct zone *zone)
 {
@@ -201,13 +238,18 @@ static inline bool quire_prezero_has(struct zone *zone)
 }
 
 /**
- * quire_prezero_candidate - a zeroed block of a buddy list
- * @zone: which
+ * quire_prezero_candidate - find a zeroed block on a buddy list
+ * @zone: the zone
  * @order: of the block
- * @mt: the list
+ * @mt: the migrate type of the list
  *
- * Under zone->lock. Zeroed blocks are put at the tail, but compaction turns
- * lists over, so both ends are looked at. NULL if neither is zeroed.
+ * Zeroed blocks are put at the tail, but compaction rotates the lists, so this
+ * looks at both ends.
+ *
+ * Vanilla: takes the first block.
+ *
+ * Context: zone->lock is held.
+ * Return: the block, or NULL if neither end is zeroed.
  */
 static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
 {
@@ -224,12 +266,17 @@ static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned i
 }
 
 /**
- * quire_prezero_spares - may a zeroed huge block be split before its time
- * @zone: which
- * @mt: the list
+ * quire_prezero_spares - may a zeroed huge block be split early
+ * @zone: the zone
+ * @mt: the migrate type of the list
  *
- * Under zone->lock. Only movable memory may: what is split early elsewhere makes
- * unmovable memory take over another movable block earlier.
+ * Only movable blocks may be split while there are smaller ones: with other types an
+ * early split makes unmovable memory take over another movable block earlier.
+ *
+ * Vanilla: splits a larger block only when no smaller one is free.
+ *
+ * Context: zone->lock is held.
+ * Return: whether the zone can spare the block.
  */
 static inline bool quire_prezero_spares(struct zone *zone, int mt)
 {
@@ -237,13 +284,15 @@ static inline bool quire_prezero_spares(struct zone *zone, int mt)
 }
 
 /**
- * quire_prezero_to_pcp - what was taken for a pcp list, as entries of it
+ * quire_prezero_to_pcp - add a block to a pcp list, as entries of the list's order
  * @page: a free block that is on no list, marked or not
  * @part: its order
  * @order: of the entries
- * @list: where they are appended
+ * @list: the list; the entries are appended
  *
- * Under the pcp lock.
+ * Vanilla: takes every entry from the buddy lists on its own.
+ *
+ * Context: the pcp lock and zone->lock are held.
  */
 static inline void quire_prezero_to_pcp(struct page *page, unsigned int part,
 					unsigned int order, struct list_head *list)
@@ -259,11 +308,14 @@ static inline void quire_prezero_to_pcp(struct page *page, unsigned int part,
 }
 
 /**
- * quire_prezero_isolates - do isolated blocks come back as they are
- * @zone: which
+ * quire_prezero_isolates - will the isolated block come back unused
+ * @zone: the zone
  *
- * Under zone->lock. Other users of __isolate_free_page() are to use the memory,
- * for something movable, so that it changes the type of whole pageblocks.
+ * Vanilla: __isolate_free_page() makes the pageblocks of a large block movable,
+ * which suits compaction but not a block that is only borrowed.
+ *
+ * Context: zone->lock is held.
+ * Return: true if the pageblocks are to keep their types.
  */
 static inline bool quire_prezero_isolates(struct zone *zone)
 {
@@ -272,11 +324,14 @@ static inline bool quire_prezero_isolates(struct zone *zone)
 
 /**
  * quire_prezero_take - an allocation consumes the mark
- * @page: head of what was allocated
+ * @page: head of the allocated block
  * @order: its order
- * @init: must it be cleared
+ * @init: whether it must be cleared
  *
- * Any context, no lock. Returns true if it must be cleared but is zero already.
+ * Vanilla: clears the block if @init is set.
+ *
+ * Context: any; takes no lock.
+ * Return: true if the block must be cleared but is zero already.
  */
 static inline bool quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
@@ -284,14 +339,18 @@ static inline bool quire_prezero_take(struct page *page, unsigned int order, boo
 }
 
 /**
- * quire_prezero_gfp - what a request that needs a zeroed folio adds to gfp
- * @order: of the folio; of a huge page where it may be one
+ * quire_prezero_gfp - what a request for a zeroed folio adds to gfp
+ * @order: of the folio; that of a huge page if it may be one
  *
- * __GFP_ZERO while the zone that is going to serve it has such blocks, or with
- * init_on_alloc, where all that is allocated is cleared; else 0: nobody is to pay
- * for a clear before it is sure that the folio will be used. Ask once and keep the
- * answer: it may be another a moment later, and quire_prezero_cleared() tells from
- * the flags whether to clear the folio.
+ * Without zeroed memory the caller clears the folio itself, once it is sure that
+ * the folio will be used. Ask once and keep the answer, which may change at any
+ * moment: quire_prezero_cleared() tells from the flags whether to clear the folio.
+ *
+ * Vanilla: allocates without __GFP_ZERO.
+ *
+ * Context: any; takes no lock.
+ * Return: __GFP_ZERO while the zone that will serve the request has zeroed blocks,
+ * and with init_on_alloc, where the allocator clears everything; else 0.
  */
 static inline gfp_t quire_prezero_gfp(unsigned int order)
 {
@@ -301,7 +360,12 @@ static inline gfp_t quire_prezero_gfp(unsigned int order)
 
 /**
  * quire_prezero_cleared - has the allocator cleared the folio
- * @gfp: flags that it was allocated with
+ * @gfp: the flags it was allocated with
+ *
+ * Vanilla: the caller clears the folio in any case.
+ *
+ * Context: any; takes no lock.
+ * Return: true if the folio is zero.
  */
 static inline bool quire_prezero_cleared(gfp_t gfp)
 {
@@ -309,10 +373,10 @@ static inline bool quire_prezero_cleared(gfp_t gfp)
 }
 
 /*
- * hugetlb's folios are zeroed for their user and not for the pool, so one that
- * came zeroed from the page allocator carries a flag of its own beside hugetlb's
- * in folio->private: set when the folio is new, and cleared by the first that
- * wants it zeroed, or when it is freed, whatever was done with it.
+ * hugetlb zeroes a folio when it gets a user, not when it enters the pool. So a
+ * folio that came zeroed from the page allocator carries a flag beside hugetlb's
+ * own in folio->private. The flag is set on a new folio, and cleared by the first
+ * user that wants it zeroed, or when the folio is freed, however it was used.
  */
 #define QUIRE_HPG_ZEROED	31
 
@@ -320,6 +384,11 @@ static inline bool quire_prezero_cleared(gfp_t gfp)
  * quire_prezero_hugetlb_gfp - quire_prezero_gfp() for a new folio of hugetlb
  * @nid: the node
  * @order: of the folio
+ *
+ * Vanilla: allocates without __GFP_ZERO.
+ *
+ * Context: any; takes no lock.
+ * Return: __GFP_ZERO or 0.
  */
 static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
 {
@@ -328,8 +397,12 @@ static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
 
 /**
  * quire_prezero_hugetlb_new - remember that a new folio is zero
- * @folio: which, owned by the caller alone
- * @gfp: flags that it was allocated with
+ * @folio: the folio
+ * @gfp: the flags it was allocated with
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: the caller is the folio's only user; takes no lock.
  */
 static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
 {
@@ -339,9 +412,12 @@ static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
 
 /**
  * quire_prezero_hugetlb_take - is a folio that was just allocated zero
- * @folio: which; nobody has written to it since it was allocated
+ * @folio: the folio; nobody has written to it since it was allocated
  *
- * The answer is true once at most.
+ * Vanilla: folio_zero_user() clears the folio in any case.
+ *
+ * Context: the caller is the folio's only user; takes no lock.
+ * Return: true if the folio is zero; at most once.
  */
 static inline bool quire_prezero_hugetlb_take(struct folio *folio)
 {
@@ -350,10 +426,14 @@ static inline bool quire_prezero_hugetlb_take(struct folio *folio)
 }
 
 /**
- * quire_prezero_hugetlb_freed - a folio that was used goes back to the pool
- * @folio: which
+ * quire_prezero_hugetlb_freed - a folio goes back to the pool after use
+ * @folio: the folio
  *
- * Whether the feature is on or off: the flag must never outlive a use.
+ * Works whether the feature is on or off: the flag must never outlive a use.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: any; hugetlb_lock is not held, and the folio has no reference left.
  */
 static inline void quire_prezero_hugetlb_freed(struct folio *folio)
 {

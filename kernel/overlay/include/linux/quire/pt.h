@@ -2,10 +2,9 @@
 /*
  * Hooks for shared page tables, whichever feature shares them.
  *
- * A PMD that points to a shared table is marked; pmd_pt_marked() in
- * asm/pgtable.h tells. Everything is static inline and constant where no
- * feature that shares tables is configured. mm/quire/pt/pt.c describes what a
- * shared table is and who may do what to it.
+ * A PMD that points to a shared page table is marked; pmd_pt_marked() in asm/pgtable.h tells. All
+ * gates are static inline, and constant if no configured feature shares page tables.
+ * mm/quire/pt/pt.c says what a shared page table is and who may change it.
  */
 #ifndef _LINUX_QUIRE_PT_H
 #define _LINUX_QUIRE_PT_H
@@ -18,23 +17,23 @@
 
 struct mmu_gather;
 
-/* Who asks for a private table; each has its counter. */
+/* Why a process gets a page table of its own; each cause has a counter. */
 enum quire_pt_cause {
-	QUIRE_PT_FAULT,		/* a page fault has to change an entry */
-	QUIRE_PT_GUP,		/* a reference to a page is taken */
+	QUIRE_PT_FAULT,		/* a page fault must change an entry */
+	QUIRE_PT_GUP,		/* GUP takes a reference to a page */
 	QUIRE_PT_WALK,		/* a page table walk may change entries */
-	QUIRE_PT_SYSCALL,	/* the VMA changes */
-	QUIRE_PT_FORK,		/* fork may not share it any longer */
+	QUIRE_PT_SYSCALL,	/* a system call changes the VMA */
+	QUIRE_PT_FORK,		/* fork must not share the table again */
 	QUIRE_PT_SWAPOFF,
-	QUIRE_PT_BACKGROUND,	/* a worker, ahead of need */
+	QUIRE_PT_BACKGROUND,	/* a worker unshares ahead of need */
 	QUIRE_PT_NR_CAUSES,
 };
 
 #ifdef CONFIG_QUIRE_PT
 
 /*
- * mm/quire/pt/copy.c uses fork's functions that copy one entry, too. In Linux they are static
- * and inlined in their one caller; that caller inlines them here as well.
+ * mm/quire/pt/copy.c also calls fork's functions that copy one entry. In vanilla they are static
+ * and inlined in their one caller; that caller still inlines them.
  */
 #define quire_pt_extern	__always_inline
 unsigned long copy_nonpresent_pte(struct mm_struct *dst_mm, struct mm_struct *src_mm,
@@ -76,33 +75,62 @@ void quire_pt_moves_into(pmd_t *pmd);
 void quire_pt_show_orphans(void);
 unsigned long __quire_pt_oom_points(struct mm_struct *mm);
 
-/* Has a table ever been shared since boot? Never goes back. */
+/**
+ * quire_pt_used - was a page table ever shared since boot?
+ *
+ * Vanilla: every page table is private.
+ * Context: any.
+ * Return: true once quire_pt_start() has run; never false again.
+ */
 static inline bool quire_pt_used(void)
 {
 	return static_branch_unlikely(&quire_pt_used_key);
 }
 
-/*
- * A PMD is marked after all CPUs have seen the key, so to ask the key first tells no
- * less than the PMD does, and costs nothing before the first table is shared.
+/**
+ * quire_pt_marked - does a PMD point to a shared page table?
+ * @pmd: the PMD
+ *
+ * All CPUs see the key before the first PMD is marked, so testing the key first hides no mark, and
+ * costs nothing until then.
+ * Vanilla: every page table is private.
+ * Context: any; without the PMD's lock or the PTL the answer is a hint.
+ * Return: whether the PMD is marked.
  */
 static inline bool quire_pt_marked(pmd_t *pmd)
 {
 	return quire_pt_used() && pmd_pt_marked(*pmd);
 }
 
+/* quire_pt_marked() for copy-on-write tables alone. */
 static inline bool quire_pt_cow(pmd_t *pmd)
 {
 	return quire_pt_used() && pmd_pt_cow(*pmd);
 }
 
-/* zap: true if a run of tables was dealt with; *pmd is the last one, *addr its end. */
+/**
+ * quire_pt_zap - zap a run of shared copy-on-write page tables
+ * @tlb: gathers the pages
+ * @vma: contains the range
+ * @pmd: the PMD of *@addr; set to the last PMD that was handled
+ * @addr: start of the range; set to the end of what was handled
+ * @end: end of the range, within one PMD page
+ * @details: as for zap_pte_range()
+ *
+ * Vanilla: zaps the entries of one page table.
+ * Context: zap_pmd_range(); mmap_lock or the file's i_mmap lock is held, or the mm is exiting; may
+ * sleep.
+ * Return: true if something was handled; false if the caller must zap a private page table.
+ */
 static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma,
 				pmd_t **pmd, unsigned long *addr, unsigned long end,
 				struct zap_details *details)
 {
 	if (quire_pt_cow(*pmd)) {
-		/* Copies: what has its address taken would be in memory all along the loop. */
+		/*
+		 * Copies: a variable whose address is taken would stay in memory during the whole
+		 * loop.
+		 */
 		pmd_t *last = *pmd;
 		unsigned long left = *addr;
 		bool done = __quire_pt_zap(tlb, vma, &last, &left, end, details);
@@ -114,13 +142,32 @@ static inline bool quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *v
 	return false;
 }
 
-/* One table; mmap_lock held. 0 or -ENOMEM. */
+/**
+ * quire_pt_unshare_at - give a process its own page table at an address
+ * @mm: the process's mm
+ * @addr: any address that the table maps
+ *
+ * Vanilla: every page table is private.
+ * Context: mmap_lock is held; may sleep.
+ * Return: 0 or -ENOMEM.
+ */
 static inline int quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 {
 	return quire_pt_used() ? __quire_pt_unshare_at(mm, addr) : 0;
 }
 
-/* A file is mapped, or its mapping grows or moves; mmap_lock held for writing. 0 or -ENOMEM. */
+/**
+ * quire_pt_make_room - unshare the tables at both ends of a file's new mapping
+ * @file: the file, or NULL
+ * @mm: the process's mm
+ * @start: start of the range that will map the file
+ * @end: end of the range
+ *
+ * For mmap(), and for a mapping that grows or moves.
+ * Vanilla: every page table is private.
+ * Context: mmap_lock is held for writing; may sleep.
+ * Return: 0 or -ENOMEM.
+ */
 static inline int quire_pt_make_room(struct file *file, struct mm_struct *mm,
 				     unsigned long start, unsigned long end)
 {
@@ -128,6 +175,17 @@ static inline int quire_pt_make_room(struct file *file, struct mm_struct *mm,
 		__quire_pt_make_room(mm, start, end) : 0;
 }
 
+/**
+ * quire_pt_unshare - unshare a copy-on-write page table of a process
+ * @vma: covers the table, or reaches into it if the table is mixed
+ * @pmd: the PMD
+ * @addr: any address that the table maps
+ * @cause: the counter to increment
+ *
+ * Vanilla: every page table is private.
+ * Context: mmap_lock or the VMA's lock is held; may sleep.
+ * Return: 0, or -ENOMEM with the table still shared.
+ */
 static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 				   unsigned long addr, enum quire_pt_cause cause)
 {
@@ -136,7 +194,17 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 	return __quire_pt_unshare(vma, pmd, addr, cause, 0);
 }
 
-/* 1: repeat the access; 0: the table is private; -ENOMEM. */
+/**
+ * quire_pt_fault - unshare the page table that a page fault meets
+ * @vma: the fault's VMA
+ * @pmd: the PMD
+ * @addr: the fault's address
+ * @flags: FAULT_FLAG_*
+ *
+ * Vanilla: goes on with handle_pte_fault().
+ * Context: __handle_mm_fault(); mmap_lock or the VMA's lock is held; may sleep.
+ * Return: 1 to repeat the access, 0 if the table is private, or -ENOMEM.
+ */
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 				 unsigned long addr, unsigned int flags)
 {
@@ -145,9 +213,17 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 	return __quire_pt_fault(vma, pmd, addr, flags);
 }
 
-/*
- * GUP, before and after it locks the table: only references for reading are
- * taken from a shared one, neither pins nor what is to be written. 0 or -ENOMEM.
+/**
+ * quire_pt_gup - prepare a page table for GUP
+ * @vma: the VMA
+ * @pmd: the PMD
+ * @addr: the address
+ * @foll: FOLL_*
+ *
+ * A shared table allows references for reading only: neither pins nor references for writing.
+ * Vanilla: goes on to lock the page table.
+ * Context: follow_page_pte(), before the PTL is taken; mmap_lock is held; may sleep.
+ * Return: 0 or -ENOMEM.
  */
 static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 			       unsigned long addr, unsigned int foll)
@@ -155,27 +231,49 @@ static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
 	if (likely(!quire_pt_cow(pmd)))
 		return 0;
 	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET) {
-		/* What nobody else uses any more is its own, and GUP-fast enters it. */
+		/* The last user adopts the table, so that GUP-fast can enter it. */
 		__quire_pt_still_shared(vma, pmd, addr);
 		return 0;
 	}
 	return quire_pt_unshare(vma, pmd, addr, QUIRE_PT_GUP);
 }
 
-/* A private table is about to map pages that may have a pin; see mm/quire/pt/pins.c. */
+/**
+ * quire_pt_may_have_pins - a private table is about to map pages that may be pinned
+ * @table: the page table
+ *
+ * See mm/quire/pt/pins.c.
+ * Vanilla: records no such thing.
+ * Context: __split_huge_pmd_locked(), under the PMD's lock, and GUP; does not sleep.
+ */
 static inline void quire_pt_may_have_pins(pgtable_t table)
 {
 	if (quire_pt_used())
 		__quire_pt_may_have_pins(table);
 }
 
-/* GUP-fast, after it has read write_protect_seq. */
+/**
+ * quire_pt_gup_fast - note that GUP-fast is about to reference pages
+ * @pmd: the value that GUP-fast read from the PMD
+ * @pins: FOLL_PIN is set
+ *
+ * Vanilla: does nothing.
+ * Context: gup_fast_pte_range(), after write_protect_seq was read; interrupts are off.
+ */
 static inline void quire_pt_gup_fast(pmd_t pmd, bool pins)
 {
 	if (pins)
 		quire_pt_may_have_pins(pmd_page(pmd));
 }
 
+/**
+ * quire_pt_gup_locked - note that GUP is about to reference a page
+ * @pmd: the PMD
+ * @pins: FOLL_PIN is set
+ *
+ * Vanilla: does nothing.
+ * Context: follow_page_pte(); the PTL is held.
+ */
 static inline void quire_pt_gup_locked(pmd_t *pmd, bool pins)
 {
 	if (unlikely(quire_pt_cow(pmd)))
@@ -184,7 +282,17 @@ static inline void quire_pt_gup_locked(pmd_t *pmd, bool pins)
 		quire_pt_may_have_pins(pmd_page(*pmd));
 }
 
-/* Where there is no way to fail: the one page comes from the reserves. */
+/**
+ * quire_pt_unshare_nofail - quire_pt_unshare() for callers that cannot fail
+ * @vma: as for quire_pt_unshare()
+ * @pmd: the PMD; of a table of either kind
+ * @addr: any address that the table maps
+ * @cause: the counter to increment
+ *
+ * The page for the copy may come from the reserves.
+ * Vanilla: every page table is private.
+ * Context: mmap_lock or the VMA's lock is held; may sleep.
+ */
 static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pmd,
 					   unsigned long addr,
 					   enum quire_pt_cause cause)
@@ -193,7 +301,19 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
 		__quire_pt_unshare(vma, pmd, addr, cause, __GFP_NOFAIL);
 }
 
-/* mremap(), before it moves what one table maps, or a part; mmap_lock held for writing. */
+/**
+ * quire_pt_move - unshare what mremap() is about to move
+ * @vma: the old VMA
+ * @pmd: the old PMD
+ * @addr: the old address
+ * @new_vma: the new VMA
+ * @new_pmd: the new PMD
+ * @new_addr: the new address
+ *
+ * Vanilla: does nothing.
+ * Context: move_page_tables(), for each page table or part of one; mmap_lock is held for writing;
+ * may sleep.
+ */
 static inline void quire_pt_move(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 				 struct vm_area_struct *new_vma, pmd_t *new_pmd,
 				 unsigned long new_addr)
@@ -205,7 +325,15 @@ static inline void quire_pt_move(struct vm_area_struct *vma, pmd_t *pmd, unsigne
 	quire_pt_moves_into(new_pmd);
 }
 
-/* A table about to be freed that others may use: it is kept for ever instead. */
+/**
+ * quire_pt_keep - keep a marked page table from being freed
+ * @pmd: the PMD
+ *
+ * Other processes may use the table, so it leaks instead.
+ * Vanilla: frees the page table.
+ * Context: free_pmd_range(); does not sleep.
+ * Return: true if the PMD is marked, which is a bug.
+ */
 static inline bool quire_pt_keep(pmd_t *pmd)
 {
 	if (likely(!quire_pt_marked(pmd)))
@@ -214,29 +342,53 @@ static inline bool quire_pt_keep(pmd_t *pmd)
 	return true;
 }
 
-/* A VMA boundary is about to be at addr. mmap_lock held for writing. */
+/**
+ * quire_pt_split - unshare the table into which a VMA boundary is about to be moved
+ * @vma: the VMA
+ * @addr: the boundary
+ *
+ * Vanilla: every page table is private.
+ * Context: mmap_lock is held for writing; may sleep.
+ * Return: 0 or -ENOMEM.
+ */
 static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 {
 	if (!quire_pt_used())
 		return 0;
-	/* It has shared nothing yet, and no fault that holds the area's lock can begin to. */
+	/* The process has shared no table yet. A fault cannot begin to: it needs VM_MAYSHARE. */
 	if (!(vma->vm_flags & VM_MAYSHARE) && !test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		return 0;
 	return __quire_pt_split(vma, addr);
 }
 
-/* mmap_lock held. 0, -ENOMEM, or -EINTR if the caller is being killed. */
+/**
+ * quire_pt_unshare_range - unshare the copy-on-write page tables in a range
+ * @vma: covers the range
+ * @start: start of the range
+ * @end: end of the range
+ *
+ * Vanilla: every page table is private.
+ * Context: mmap_lock is held; may sleep.
+ * Return: 0, -ENOMEM, or -EINTR if the caller is being killed.
+ */
 static inline int quire_pt_unshare_range(struct vm_area_struct *vma,
 					 unsigned long start, unsigned long end)
 {
 	return quire_pt_used() ? __quire_pt_unshare_range(vma, start, end) : 0;
 }
 
-/*
- * Before a walk's callbacks see a PMD: those that may change entries get a
- * private table, the others at least one that nobody else uses any more, unless it maps
- * shared memory: there a look changes nothing. True if the PMD must be skipped, for want of
- * a VMA.
+/**
+ * quire_pt_walk - prepare a page table for the callbacks of a page table walk
+ * @walk: the walk
+ * @pmd: the PMD
+ * @addr: the address
+ *
+ * A walk that may change entries gets a private table. A walk that only reads adopts a
+ * copy-on-write table that nobody else uses; it leaves a table of shared memory as it is, because
+ * looking changes nothing there.
+ * Vanilla: calls ->pmd_entry().
+ * Context: walk_pmd_range(), under the locks that the walk requires; may sleep.
+ * Return: true if the walk must skip the PMD, because it has no VMA.
  */
 static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long addr)
 {
@@ -251,20 +403,51 @@ static inline bool quire_pt_walk(struct mm_walk *walk, pmd_t *pmd, unsigned long
 	return false;
 }
 
-/* For who leaves alone what others use, too: true if they do. The last user's is its own. */
+/**
+ * quire_pt_skip - must a caller that skips shared page tables skip this one?
+ * @vma: covers the table
+ * @pmd: the PMD
+ * @addr: any address that the table maps
+ *
+ * The last user adopts the table.
+ * Vanilla: every page table is private.
+ * Context: mmap_lock is held; does not sleep.
+ * Return: true if other processes use the table.
+ */
 static inline bool quire_pt_skip(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	return quire_pt_marked(pmd) && __quire_pt_still_shared(vma, pmd, addr);
 }
 
-/* swapoff: a table with entries of that device is made private. 0 or -ENOMEM. */
+/**
+ * quire_pt_swapoff - unshare a page table that has swap entries of a device
+ * @vma: the VMA
+ * @pmd: the PMD
+ * @addr: any address that the table maps
+ * @type: the device
+ *
+ * Vanilla: every page table is private.
+ * Context: unuse_pmd_range(); mmap_lock is held for reading; may sleep.
+ * Return: 0 or -ENOMEM. The table is still shared if it has no entry of the device.
+ */
 static inline int quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd,
 				   unsigned long addr, unsigned int type)
 {
 	return quire_pt_cow(pmd) ? __quire_pt_swapoff(vma, pmd, addr, type) : 0;
 }
 
-/* mprotect and NUMA hints; true if the table is to be skipped. */
+/**
+ * quire_pt_mprotect - prepare a copy-on-write table for a change of protection
+ * @vma: the VMA
+ * @pmd: the PMD
+ * @addr: the address
+ * @cp_flags: MM_CP_*
+ *
+ * NUMA hints skip shared tables, and everything else unshares them.
+ * Vanilla: changes the entries.
+ * Context: change_pmd_range(); mmap_lock is held; may sleep unless MM_CP_PROT_NUMA is set.
+ * Return: true if the table must be skipped.
+ */
 static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 				     unsigned long addr, unsigned long cp_flags)
 {
@@ -276,7 +459,18 @@ static inline bool quire_pt_mprotect(struct vm_area_struct *vma, pmd_t *pmd,
 	return false;
 }
 
-/* Like pte_offset_map_lock(), for readers and the reverse map. */
+/**
+ * quire_pte_offset_map_lock - pte_offset_map_lock() that enters shared tables
+ * @mm: the mm
+ * @pmd: the PMD
+ * @addr: the address
+ * @ptlp: set to the lock that is held on success
+ *
+ * For page faults on shared memory, readers and the reverse map.
+ * Vanilla: pte_offset_map_lock().
+ * Context: mmap_lock, the VMA's lock or a lock of the reverse map is held; does not sleep.
+ * Return: the PTE, for pte_unmap_unlock(), or NULL if there is no page table.
+ */
 static inline pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 					       unsigned long addr, spinlock_t **ptlp)
 {
@@ -285,7 +479,20 @@ static inline pte_t *quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 	return pte_offset_map_lock(mm, pmd, addr, ptlp);
 }
 
-/* Walks that only sometimes change entries, and ask to see shared tables. */
+/**
+ * quire_pte_offset_map_walk - as above, for a walk that changes entries only sometimes
+ * @mm: the mm
+ * @vma: the VMA
+ * @pmd: the PMD
+ * @addr: the address
+ * @ptlp: set to the lock that is held on success
+ * @writes: this walk changes entries
+ *
+ * For walks with QUIRE_READS_SHARED.
+ * Vanilla: pte_offset_map_lock().
+ * Context: mmap_lock is held; may sleep if @writes.
+ * Return: the PTE, for pte_unmap_unlock(), or NULL if there is no page table.
+ */
 static inline pte_t *quire_pte_offset_map_walk(struct mm_struct *mm,
 					       struct vm_area_struct *vma, pmd_t *pmd,
 					       unsigned long addr, spinlock_t **ptlp,
@@ -302,9 +509,17 @@ pte_t *__quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd, unsigne
 				       spinlock_t **ptlp);
 void quire_pvmw_unmap(struct page_vma_mapped_walk *pvmw);
 
-/*
- * For the reverse map, which looks at an entry before it locks a table that is not shared.
- * NULL: look at the PMD again.
+/**
+ * quire_pte_offset_map_unmarked - pte_offset_map_nolock() for the reverse map
+ * @mm: the mm
+ * @pmd: the PMD
+ * @addr: the address
+ * @ptlp: set to the table's lock, which is not held
+ *
+ * The reverse map looks at an entry of a private table before it locks the table.
+ * Vanilla: pte_offset_map_nolock().
+ * Context: a lock of the reverse map is held; does not sleep.
+ * Return: the PTE, for pte_unmap(), or NULL: look at the PMD again.
  */
 static inline pte_t *quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd,
 						   unsigned long addr, spinlock_t **ptlp)
@@ -314,13 +529,18 @@ static inline pte_t *quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *
 	return pte_offset_map_nolock(mm, pmd, addr, ptlp);
 }
 
-/*
- * Does the PMD lead elsewhere by now? If not, and the table's lock is held, that does not
- * change until it is let go: the table is this process's, shared or not. If the lock is not
- * held the table was this process's all the time, for one that it has left cannot come back:
- * RCU keeps it while it is mapped, and where its last user has adopted it the lock of the
- * reverse map does. So what was read from it is as good as under vanilla.
- * True if so; nothing is mapped or locked then.
+/**
+ * quire_pvmw_moved - check that the PMD still points to the mapped page table
+ * @pvmw: the walk, which has mapped an entry of a private table
+ *
+ * If it does and the PTL is held, the table stays this process's, shared or not, until the PTL is
+ * dropped. Without the PTL, the table was this process's all the time, because a process that left
+ * a table cannot return to it: RCU keeps the table while it is mapped, and so does the lock of the
+ * reverse map if the last user has adopted it. What was read from the table is then as good as in
+ * vanilla.
+ * Vanilla: does not check.
+ * Context: a lock of the reverse map is held; the PTL may be held.
+ * Return: true if it does not; the table is unmapped and unlocked then.
  */
 static inline bool quire_pvmw_moved(struct page_vma_mapped_walk *pvmw)
 {
@@ -328,7 +548,7 @@ static inline bool quire_pvmw_moved(struct page_vma_mapped_walk *pvmw)
 
 	if (!quire_pt_used())
 		return false;
-	/* After the entry was read. */
+	/* Read the PMD after the entry. */
 	smp_rmb();
 	now = pmdp_get_lockless(pvmw->pmd);
 	if (likely(pmd_present(now) && !pmd_leaf(now) &&
@@ -338,9 +558,15 @@ static inline bool quire_pvmw_moved(struct page_vma_mapped_walk *pvmw)
 	return true;
 }
 
-/*
- * It passes over an entry that does not map its folio, and has not locked the table. If it
- * will look at further entries it does so under the lock. As quire_pvmw_moved().
+/**
+ * quire_pvmw_passed - the reverse map skips an entry that does not map its folio
+ * @pvmw: the walk, which has mapped the entry without the PTL
+ * @ptl: the table's lock
+ *
+ * If the walk will look at further entries, it does so under the PTL.
+ * Vanilla: goes on to the next entry.
+ * Context: a lock of the reverse map is held.
+ * Return: as quire_pvmw_moved().
  */
 static inline bool quire_pvmw_passed(struct page_vma_mapped_walk *pvmw, spinlock_t *ptl)
 {
@@ -351,22 +577,43 @@ static inline bool quire_pvmw_passed(struct page_vma_mapped_walk *pvmw, spinlock
 	return quire_pvmw_moved(pvmw);
 }
 
-/* Is the entry that the walk found, and locked, in a shared table? */
+/**
+ * quire_pvmw_shared - did the reverse map find an entry of a shared page table?
+ * @pvmw: the walk
+ *
+ * Vanilla: every page table is private.
+ * Context: the PTL is held if @pvmw->pte is set.
+ * Return: whether it did.
+ */
 static inline bool quire_pvmw_shared(struct page_vma_mapped_walk *pvmw)
 {
 	return quire_pt_used() && pvmw->pte && pvmw->pmd && pmd_pt_marked(*pvmw->pmd);
 }
 
-/*
- * ... that other processes use too? While the lock is held a single user is the
- * one that is visited, and to flush its TLB is enough.
+/**
+ * quire_pvmw_others - do several processes use the table in which the entry was found?
+ * @pvmw: the walk
+ *
+ * While the PTL is held a single user is the process that the walk visits, so that flushing its TLB
+ * is enough.
+ * Vanilla: every page table is private.
+ * Context: as quire_pvmw_shared().
+ * Return: whether they do.
  */
 static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 {
 	return quire_pvmw_shared(pvmw) && quire_pt_users(pvmw->pmd) > 1;
 }
 
-/* The mm to charge for the entry that the walk found. Without the option it is @mm. */
+/**
+ * quire_pvmw_mm - the mm to charge for the entry that the reverse map found
+ * @pvmw: the walk
+ * @mm: what the walk has charged so far; the result without the option
+ *
+ * Vanilla: charges the VMA's mm.
+ * Context: as quire_pvmw_shared().
+ * Return: the mm.
+ */
 static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw,
 					      struct mm_struct *mm)
 {
@@ -374,13 +621,25 @@ static inline struct mm_struct *quire_pvmw_mm(struct page_vma_mapped_walk *pvmw,
 	return quire_pvmw_shared(pvmw) ? quire_pt_charged(pvmw->pmd) : pvmw->vma->vm_mm;
 }
 
-/* Pages to count for an OOM victim beyond what it is charged for. */
+/**
+ * quire_pt_oom_points - what a process may hold without being charged for it
+ * @mm: the process's mm
+ *
+ * Vanilla: counts only what the process is charged for.
+ * Context: oom_badness(), under task_lock(); does not sleep.
+ * Return: the pages to add to the points.
+ */
 static inline unsigned long quire_pt_oom_points(struct mm_struct *mm)
 {
 	return quire_pt_used() ? __quire_pt_oom_points(mm) : 0;
 }
 
-/* For the OOM killer's report. */
+/**
+ * quire_pt_oom_report - add orphaned tables to the OOM killer's report
+ *
+ * Vanilla: prints nothing.
+ * Context: dump_header(); does not sleep.
+ */
 static inline void quire_pt_oom_report(void)
 {
 	if (quire_pt_used())
@@ -388,8 +647,8 @@ static inline void quire_pt_oom_report(void)
 }
 
 /*
- * After an entry of a table with several users was cleared the walk goes on, and flushes the
- * TLBs of each user that it visits; see mm/quire/pt/flush.c.
+ * After the reverse map has cleared an entry of a table with several users, the walk goes on and
+ * flushes the TLBs of each user that it visits; see mm/quire/pt/flush.c.
  */
 void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw);
 bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, bool migrates);
@@ -398,28 +657,61 @@ void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags);
 void quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
 			   unsigned long end, bool taken);
 
-/* The process that is visited, where @mm is the one that is charged. */
+/* The mm that the walk visits; @mm is the mm that is charged. */
 #define quire_pvmw_visited(pvmw, mm)	((pvmw)->vma->vm_mm)
 
+/**
+ * quire_pvmw_cleared - the reverse map has cleared an entry
+ * @pvmw: the walk
+ *
+ * Has the walk go on if other processes use the table.
+ * Vanilla: does nothing.
+ * Context: try_to_unmap_one() and try_to_migrate_one(); the PTL is held.
+ */
 static inline void quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 {
 	if (quire_pvmw_others(pvmw))
 		__quire_pvmw_cleared(pvmw);
 }
 
+/**
+ * quire_rmap_unflushed - has this walk cleared an entry of a table with several users?
+ *
+ * Vanilla: stops the walk when the folio is not mapped any more.
+ * Context: the walk's own task.
+ * Return: true if the walk must go on.
+ */
 static inline bool quire_rmap_unflushed(void)
 {
 	return quire_pt_used() && current->quire_unflushed;
 }
 
-/* True if there is nothing else to do for the area. */
+/**
+ * quire_rmap_visit - the reverse map visits a VMA
+ * @folio: the folio
+ * @pvmw: the walk in this VMA, not begun
+ * @migrates: the walk belongs to try_to_migrate()
+ *
+ * If an entry was cleared before, flushes the TLB for this VMA's mm.
+ * Vanilla: looks for entries.
+ * Context: a lock of the reverse map is held; interrupts are on.
+ * Return: true if nothing maps the folio any more.
+ */
 static inline bool quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw,
 				    bool migrates)
 {
 	return quire_rmap_unflushed() && __quire_rmap_visit(folio, pvmw, migrates);
 }
 
-/* An area was visited; returns whether the walk goes on. */
+/**
+ * quire_rmap_visited - the reverse map has visited a VMA
+ * @goes_on: false if the walk ends here
+ *
+ * If it ends before all users were visited, flushes all CPUs.
+ * Vanilla: does nothing.
+ * Context: as quire_rmap_visit().
+ * Return: @goes_on.
+ */
 static inline bool quire_rmap_visited(bool goes_on)
 {
 	if (!goes_on && quire_rmap_unflushed())
@@ -427,30 +719,60 @@ static inline bool quire_rmap_visited(bool goes_on)
 	return goes_on;
 }
 
+/**
+ * quire_rmap_walked - a walk of the reverse map has ended
+ * @folio: the folio
+ * @flags: TTU_*
+ *
+ * Flushes what the walk has deferred, unless the caller will.
+ * Vanilla: does nothing.
+ * Context: try_to_unmap() and try_to_migrate(), after the walk; interrupts are on.
+ */
 static inline void quire_rmap_walked(struct folio *folio, enum ttu_flags flags)
 {
 	if (quire_rmap_unflushed())
 		__quire_rmap_walked(folio, flags);
 }
 
-/* Do other processes use the table? Its lock is held. */
+/**
+ * quire_pt_others - do other processes use the table?
+ * @pmd: the PMD
+ *
+ * Vanilla: every page table is private.
+ * Context: the PTL is held.
+ * Return: whether they do.
+ */
 static inline bool quire_pt_others(pmd_t *pmd)
 {
 	return quire_pt_marked(pmd) && quire_pt_users(pmd) > 1;
 }
 
-/*
- * Must a process that may move only what it alone maps leave the pages of this
- * table? A mapcount does not tell. The PTL is held.
+/**
+ * quire_pt_not_ours - must a process leave the pages of a table where they are?
+ * @pmd: the PMD
+ * @may_move_all: the process may also move pages that others map
+ *
+ * The mapcount does not tell, because an entry of a shared table counts once.
+ * Vanilla: looks at the mapcount.
+ * Context: queue_folios_pte_range(); the PTL is held.
+ * Return: whether it must.
  */
 static inline bool quire_pt_not_ours(pmd_t *pmd, bool may_move_all)
 {
 	return !may_move_all && quire_pt_others(pmd);
 }
 
-/*
- * folio_walk_start() has found a page, its lock is held: do others map it by the table, so
- * that it must not move to @node for this process alone?
+/**
+ * quire_walk_others - do other processes map the page by the same table?
+ * @fw: the walk that has found the page
+ * @vma: the walk's VMA
+ * @addr: the walk's address
+ * @node: the node to which the page would move
+ *
+ * If so, move_pages() must not move the page for this process alone.
+ * Vanilla: looks at the mapcount.
+ * Context: after folio_walk_start(), whose PTL is held.
+ * Return: whether they do.
  */
 static inline bool quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma,
 				     unsigned long addr, int node)
@@ -458,13 +780,13 @@ static inline bool quire_walk_others(struct folio_walk *fw, struct vm_area_struc
 	return quire_pt_used() && __quire_walk_others(fw, vma, addr, node);
 }
 
-/* smaps, numa_maps: how many processes use the table beyond the one that is walked. */
+/* For smaps and numa_maps: how many other processes use the table that is walked. */
 struct quire_smaps {
 	unsigned int pt_others;
 };
 
 #define quire_smaps_others(mss)	((mss)->quire.pt_others)
-/* Each table that maps a page has an equal share in it, and each user of the table in that. */
+/* Each table that maps a page has an equal share of it, and divides it equally among its users. */
 #define quire_smaps_users(mss)	(quire_smaps_others(mss) + 1)
 #define quire_smaps_set(mss, pmd) \
 	((mss)->quire.pt_others = quire_pt_marked(pmd) ? quire_pt_users(pmd) - 1 : 0)
@@ -511,7 +833,7 @@ static inline int quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd,
 	return 0;
 }
 
-/* Not even an empty function: the compiler counts it when it inlines others. */
+/* Not even an empty function: the compiler would count it when it inlines other functions. */
 #define quire_pt_unshare_nofail(vma, pmd, addr, cause)	do { } while (0)
 
 static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,

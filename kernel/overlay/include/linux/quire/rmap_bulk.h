@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * fork and exit in bulk: many areas are allocated, linked, unlinked and freed
- * together. The hooks in dup_mmap(), free_pgtables() and
- * exit_mmap() call what is declared here; mm/quire/rmap/bulk.c has the rules.
+ * fork and exit in bulk: many VMAs are allocated, linked, unlinked and freed
+ * together. dup_mmap(), free_pgtables() and exit_mmap() call what is declared here;
+ * mm/quire/rmap/bulk.c has the rules.
+ *
+ * "Vanilla:" says what Linux does without the gate.
  */
 #ifndef _LINUX_QUIRE_RMAP_BULK_H
 #define _LINUX_QUIRE_RMAP_BULK_H
@@ -17,8 +19,8 @@ void remove_vma(struct vm_area_struct *vma, bool unreachable);
 #ifdef CONFIG_QUIRE_RMAP
 
 /**
- * struct quire_stock - objects of one slab cache that nobody uses
- * @first: the first; each begins with a pointer to the next
+ * struct quire_stock - unused objects of one slab cache
+ * @first: the first object; each begins with a pointer to the next
  * @nr: how many
  */
 struct quire_stock {
@@ -26,13 +28,13 @@ struct quire_stock {
 	unsigned int nr;
 };
 
-/* How many areas are put into their file's tree under one hold of its lock. */
+/* How many VMAs are put into their file's tree in one hold of its lock. */
 #define QUIRE_RMAP_LINK		8
 
 /**
- * struct quire_rmap_link - a child's areas that are not in their file's tree yet
- * @vmas: which, all of one file; they map nothing, or what the parent's table maps
- * @origs: the parent's, which they go behind
+ * struct quire_rmap_link - a child's VMAs that are not in their file's tree yet
+ * @vmas: the VMAs, all of one file; they map nothing, or what the parent's table maps
+ * @origs: the parent's VMAs, behind which they go
  * @nr: how many
  */
 struct quire_rmap_link {
@@ -41,12 +43,12 @@ struct quire_rmap_link {
 };
 
 /**
- * struct quire_rmap_batch - what is done for many areas of one fork at a time
+ * struct quire_rmap_batch - what is done for many VMAs of one fork at a time
  * @avcs: anon_vma_chains, allocated
  * @vmas: vm_area_structs, allocated
  * @locks: their vma_locks, allocated
- * @areas: how many areas of the parent are still to come, at most
- * @link: areas to be linked
+ * @areas: how many VMAs of the parent are still to come, at most
+ * @link: VMAs to be linked
  */
 struct quire_rmap_batch {
 	struct quire_stock avcs, vmas, locks;
@@ -54,12 +56,12 @@ struct quire_rmap_batch {
 	struct quire_rmap_link link;
 };
 
-/* How many areas leave their anon_vmas under one hold of the root's lock. */
+/* How many VMAs leave their anon_vmas in one hold of the root's lock. */
 #define QUIRE_RMAP_UNLINK	16
 
 /**
- * struct quire_rmap_unlink - areas that are to leave their anon_vmas
- * @vmas: which; their page tables still exist
+ * struct quire_rmap_unlink - VMAs that are about to leave their anon_vmas
+ * @vmas: the VMAs; their page tables still exist
  * @nr: how many
  */
 struct quire_rmap_unlink {
@@ -68,7 +70,7 @@ struct quire_rmap_unlink {
 };
 
 /**
- * struct quire_rmap_free - areas of an mm that exits, to be freed
+ * struct quire_rmap_free - VMAs of an exiting mm, to be freed
  * @vmas: vm_area_structs
  * @locks: their vma_locks
  */
@@ -93,13 +95,21 @@ void __quire_rmap_unlink(struct quire_rmap_unlink *unlink);
 void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma);
 void __quire_rmap_free_end(struct quire_rmap_free *free);
 
-/* Before the feature was ever on there is nothing to look for at the ends. */
+/* Before the feature was ever on, the ends of bulks have nothing to do. */
 static inline bool quire_rmap_used(void)
 {
 	return static_branch_unlikely(&quire_rmap_used_key);
 }
 
-/* Around the areas of one fork, which copies those of @mm. */
+/**
+ * quire_rmap_batch_begin - begin the bulk of one fork
+ * @batch: of this fork
+ * @mm: the parent's
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: @mm's mmap_lock is held for writing.
+ */
 static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch, struct mm_struct *mm)
 {
 	batch->avcs = batch->vmas = batch->locks = (struct quire_stock){};
@@ -107,7 +117,16 @@ static inline void quire_rmap_batch_begin(struct quire_rmap_batch *batch, struct
 	batch->link.nr = 0;
 }
 
-/* After this the child's areas are in all trees, also where fork fails. */
+/**
+ * quire_rmap_batch_end - end the bulk of one fork
+ * @batch: of this fork
+ *
+ * After this the child's VMAs are in all trees, also if fork fails.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
+ */
 static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
 {
 	if (!quire_rmap_used())
@@ -118,7 +137,16 @@ static inline void quire_rmap_batch_end(struct quire_rmap_batch *batch)
 		__quire_rmap_batch_end(batch);
 }
 
-/* In place of mas_find(), in walks over all areas; one that begins has no leaf yet. */
+/**
+ * quire_rmap_next - find the next VMA in a walk over all VMAs
+ * @mas: an iterator of the mm's tree
+ * @max: the highest address of interest
+ *
+ * Vanilla: mas_find(), which still does it for a walk that begins and has no leaf yet.
+ *
+ * Context: mmap_lock is held, or the tree is the caller's own.
+ * Return: the VMA or entry, or NULL.
+ */
 static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
 {
 	if (!static_branch_unlikely(&quire_rmap_key) || !mas_is_active(mas))
@@ -126,7 +154,14 @@ static inline void *quire_rmap_next(struct ma_state *mas, unsigned long max)
 	return __quire_rmap_next(mas, max);
 }
 
-/* In place of vma_start_write(), in fork. */
+/**
+ * quire_rmap_start_copy - keep faults out of a VMA that fork copies
+ * @vma: the parent's
+ *
+ * Vanilla: vma_start_write().
+ *
+ * Context: the parent's mmap_lock is held for writing; may sleep.
+ */
 static inline void quire_rmap_start_copy(struct vm_area_struct *vma)
 {
 	if (static_branch_unlikely(&quire_rmap_key))
@@ -135,7 +170,16 @@ static inline void quire_rmap_start_copy(struct vm_area_struct *vma)
 		vma_start_write(vma);
 }
 
-/* In place of vm_area_dup(). */
+/**
+ * quire_rmap_dup_area - copy a VMA for a child
+ * @batch: of this fork
+ * @orig: the parent's VMA
+ *
+ * Vanilla: vm_area_dup().
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
+ * Return: the copy, or NULL if there is no memory.
+ */
 static inline struct vm_area_struct *quire_rmap_dup_area(struct quire_rmap_batch *batch,
 							 struct vm_area_struct *orig)
 {
@@ -144,7 +188,17 @@ static inline struct vm_area_struct *quire_rmap_dup_area(struct quire_rmap_batch
 	return __quire_rmap_dup_area(batch, orig);
 }
 
-/* In place of anon_vma_fork(): borrow where the feature is on. */
+/**
+ * quire_rmap_fork - link a child's VMA to the anon_vmas of its parent's, and borrow
+ * @batch: of this fork
+ * @dst: the child's VMA
+ * @src: the parent's VMA
+ *
+ * Vanilla: anon_vma_fork().
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
+ * Return: 0 or -ENOMEM.
+ */
 static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
 				  struct vm_area_struct *src)
 {
@@ -153,16 +207,32 @@ static inline int quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area
 	return src->anon_vma ? __quire_rmap_fork(batch, dst, src) : 0;
 }
 
-/* After quire_rmap_fork(): @src maps nothing, so there is nothing to copy. */
+/**
+ * quire_rmap_nothing - has quire_rmap_fork() found nothing to copy
+ * @dst: the child's VMA
+ * @src: the parent's VMA
+ *
+ * Vanilla: copy_page_range() looks at every VMA.
+ *
+ * Context: both mmap_locks are held for writing.
+ * Return: true if @src maps nothing.
+ */
 static inline bool quire_rmap_nothing(const struct vm_area_struct *dst,
 				      const struct vm_area_struct *src)
 {
 	return static_branch_unlikely(&quire_rmap_key) && src->anon_vma && !dst->anon_vma;
 }
 
-/*
- * Before an area is put into its file's tree: true if that has been done, or will be
- * at quire_rmap_batch_end().
+/**
+ * quire_rmap_link_file - put a child's VMA into its file's tree, maybe later
+ * @batch: of this fork
+ * @vma: the child's VMA, of a file
+ * @orig: the parent's VMA
+ *
+ * Vanilla: puts each VMA into the tree on its own.
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
+ * Return: true if that is done, or will be at quire_rmap_batch_end().
  */
 static inline bool quire_rmap_link_file(struct quire_rmap_batch *batch,
 					struct vm_area_struct *vma, struct vm_area_struct *orig)
@@ -171,7 +241,17 @@ static inline bool quire_rmap_link_file(struct quire_rmap_batch *batch,
 	       __quire_rmap_link_file(&batch->link, vma, orig);
 }
 
-/* In place of vma_iter_bulk_store(): the iterator is where @orig is. */
+/**
+ * quire_rmap_store_area - put a child's VMA into the child's tree
+ * @vmi: an iterator of the child's tree, where @orig is
+ * @orig: the parent's VMA
+ * @new: the child's VMA
+ *
+ * Vanilla: vma_iter_bulk_store().
+ *
+ * Context: both mmap_locks are held for writing.
+ * Return: 0 or -ENOMEM.
+ */
 static inline int quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *orig,
 					struct vm_area_struct *new)
 {
@@ -180,9 +260,15 @@ static inline int quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area
 	return __quire_rmap_store_area(vmi, orig, new);
 }
 
-/*
- * In place of vma_start_write() before page tables are freed: it waits for faults
- * that hold the area's lock. An mm without users has none.
+/**
+ * quire_rmap_start_write - keep faults out of a VMA before its page tables are freed
+ * @vma: the VMA
+ *
+ * Does nothing for an mm without users: no fault holds the VMA lock there.
+ *
+ * Vanilla: vma_start_write(), which waits for faults that hold the VMA lock.
+ *
+ * Context: mmap_lock is held for writing; may sleep.
  */
 static inline void quire_rmap_start_write(struct vm_area_struct *vma)
 {
@@ -190,12 +276,28 @@ static inline void quire_rmap_start_write(struct vm_area_struct *vma)
 		vma_start_write(vma);
 }
 
+/**
+ * quire_rmap_unlink_begin - begin the bulk of one call of free_pgtables()
+ * @unlink: is empty then
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: mmap_lock is held.
+ */
 static inline void quire_rmap_unlink_begin(struct quire_rmap_unlink *unlink)
 {
 	unlink->nr = 0;
 }
 
-/* In place of unlink_anon_vmas(): now, or at quire_rmap_unlink_end(). */
+/**
+ * quire_rmap_unlink - unlink a VMA from its anon_vmas, now or at quire_rmap_unlink_end()
+ * @unlink: of this call of free_pgtables()
+ * @vma: the VMA
+ *
+ * Vanilla: unlink_anon_vmas().
+ *
+ * Context: mmap_lock is held; may sleep.
+ */
 static inline void quire_rmap_unlink(struct quire_rmap_unlink *unlink,
 				     struct vm_area_struct *vma)
 {
@@ -210,7 +312,16 @@ static inline void quire_rmap_unlink(struct quire_rmap_unlink *unlink,
 		__quire_rmap_unlink(unlink);
 }
 
-/* Before the page tables are freed. A bulk of one costs more than it saves. */
+/**
+ * quire_rmap_unlink_end - unlink the VMAs that are left
+ * @unlink: of this call of free_pgtables()
+ *
+ * Called before the page tables are freed. A bulk of one VMA costs more than it saves.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: mmap_lock is held; may sleep.
+ */
 static inline void quire_rmap_unlink_end(struct quire_rmap_unlink *unlink)
 {
 	if (!quire_rmap_used() || !unlink->nr)
@@ -223,12 +334,28 @@ static inline void quire_rmap_unlink_end(struct quire_rmap_unlink *unlink)
 	unlink->nr = 0;
 }
 
+/**
+ * quire_rmap_free_begin - begin to free the VMAs of an exiting mm
+ * @free: is empty then
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: mmap_lock is held for writing.
+ */
 static inline void quire_rmap_free_begin(struct quire_rmap_free *free)
 {
 	free->vmas.nr = free->locks.nr = 0;
 }
 
-/* In place of remove_vma(vma, true). */
+/**
+ * quire_rmap_remove - let go of a VMA of an exiting mm
+ * @free: of this exit
+ * @vma: unlinked and unmapped
+ *
+ * Vanilla: remove_vma(vma, true).
+ *
+ * Context: mmap_lock is held for writing; may sleep.
+ */
 static inline void quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma)
 {
 	if (static_branch_unlikely(&quire_rmap_key))
@@ -237,13 +364,28 @@ static inline void quire_rmap_remove(struct quire_rmap_free *free, struct vm_are
 		remove_vma(vma, true);
 }
 
-/* In place of cond_resched() after each: where many have just been freed. */
+/**
+ * quire_rmap_resched - reschedule when many VMAs have just been freed
+ * @free: of this exit
+ *
+ * Vanilla: cond_resched() after each VMA.
+ *
+ * Context: mmap_lock is held for writing; may sleep.
+ */
 static inline void quire_rmap_resched(const struct quire_rmap_free *free)
 {
 	if (!static_branch_unlikely(&quire_rmap_key) || !free->vmas.nr)
 		cond_resched();
 }
 
+/**
+ * quire_rmap_free_end - free the VMAs that are left
+ * @free: of this exit
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: mmap_lock is held for writing.
+ */
 static inline void quire_rmap_free_end(struct quire_rmap_free *free)
 {
 	if (quire_rmap_used() && free->vmas.nr)

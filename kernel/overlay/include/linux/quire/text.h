@@ -2,8 +2,10 @@
 /*
  * Program text on PMD pages: what Linux's own files call.
  *
- * Every call is a static key's test while the feature is off, or comes after a
- * test of Linux's own, and is nothing at all where it is compiled out.
+ * While the feature is off each call only tests a static key, or follows a test
+ * that Linux makes anyway. Compiled out, the calls are nothing at all.
+ *
+ * "Vanilla:" says what Linux does without the gate.
  */
 #ifndef _LINUX_QUIRE_TEXT_H
 #define _LINUX_QUIRE_TEXT_H
@@ -20,11 +22,11 @@
 
 DECLARE_STATIC_KEY_FALSE(quire_text_key);
 DECLARE_STATIC_KEY_FALSE(quire_text_used_key);
-/* On before quire_text_key is for the first time, and never off again. */
+/* Enabled before quire_text_key is enabled for the first time, and never disabled. */
 DECLARE_STATIC_KEY_FALSE(quire_text_batch_key);
 DECLARE_PER_CPU(bool, quire_text_batching);
 
-/* For a function of ours in another file: external here, dropped when unused. */
+/* For our functions in Linux's files: external here, dropped as unused without the feature. */
 #define QUIRE_TEXT_HOOK
 
 /* mm/khugepaged.c */
@@ -34,8 +36,13 @@ int quire_text_collapse_block(struct inode *inode, pgoff_t start);
  * quire_text_collapsing - is it our worker that collapses
  * @mm: as given to collapse_file(); our worker has none
  *
- * It reads what is missing before, because reading takes the invalidate_lock:
+ * Our worker reads missing pages beforehand, because reading takes the invalidate_lock:
  * a truncation that holds it may wait for pages that collapse_file() has locked.
+ *
+ * Vanilla: collapse_file() reads missing pages.
+ *
+ * Context: any.
+ * Return: true for our worker.
  */
 static inline bool quire_text_collapsing(const struct mm_struct *mm)
 {
@@ -47,8 +54,13 @@ static inline bool quire_text_collapsing(const struct mm_struct *mm)
  * @mm: as given to alloc_charge_folio(); our worker has none
  * @gfp: what khugepaged would take
  *
- * Text is collapsed far faster than khugepaged collapses: for its huge pages it takes
- * what is free, wakes kswapd, and evicts and moves nothing of others itself.
+ * Text is collapsed far faster than khugepaged collapses. So for its huge pages the
+ * worker takes what is free and wakes kswapd, but reclaims and compacts nothing itself.
+ *
+ * Vanilla: uses @gfp.
+ *
+ * Context: any.
+ * Return: the flags to allocate with.
  */
 static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
 {
@@ -57,10 +69,14 @@ static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
 
 /**
  * quire_text_invalidate_trylock - take the invalidate_lock while pages are locked
- * @mapping: whose; shared
+ * @mapping: the file's; the lock is taken for reading
  *
- * Pages are to be locked after it, as truncation does. Without quire
- * collapse_file() waits for it with 512 of them locked, and for ever.
+ * Pages must be locked after the invalidate_lock, as truncation does.
+ *
+ * Vanilla: collapse_file() waits for the lock with 512 pages locked, maybe forever.
+ *
+ * Context: page locks are held; does not sleep.
+ * Return: true if the lock was taken.
  */
 static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
 {
@@ -78,9 +94,11 @@ void quire_text_copy_end(void);
  * @mm: as given to collapse_file(); our worker has none
  * @mapping: of the file
  * @start: first page of the block
- * @new: the folio that is to take its place
+ * @new: the folio that will replace the block
  *
- * May sleep; the caller holds no lock but @new's.
+ * Vanilla: copies all pages after they are unmapped.
+ *
+ * Context: may sleep; no lock is held but @new's.
  */
 static inline void quire_text_copy_ahead(const struct mm_struct *mm,
 					 struct address_space *mapping, pgoff_t start,
@@ -95,7 +113,10 @@ static inline void quire_text_copy_ahead(const struct mm_struct *mm,
  * @mm: as given to collapse_file(); our worker has none
  * @to: the page
  *
- * With all pages of the block locked, and nobody who can write to them.
+ * Vanilla: copies every page here.
+ *
+ * Context: all pages of the block are locked, and nobody can write to them.
+ * Return: true if collapse_file() need not copy the page.
  */
 static inline bool quire_text_copied(const struct mm_struct *mm, const struct page *to)
 {
@@ -106,7 +127,9 @@ static inline bool quire_text_copied(const struct mm_struct *mm, const struct pa
  * quire_text_writer - somebody can write to a file
  * @inode: the file; the caller has write access and has changed nothing so far
  *
- * Comes after the full barrier of get_write_access().
+ * Vanilla: does nothing here.
+ *
+ * Context: after the full barrier of get_write_access(); does not sleep.
  */
 static inline void quire_text_writer(const struct inode *inode)
 {
@@ -141,7 +164,9 @@ bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgof
  * quire_text_mapped - a mapping was made: have its text collapsed
  * @vma: the new or extended mapping
  *
- * Under the mmap lock, for write.
+ * Vanilla: leaves text to khugepaged, which scans address spaces.
+ *
+ * Context: mmap_lock is held for writing.
  */
 static inline void quire_text_mapped(struct vm_area_struct *vma)
 {
@@ -152,10 +177,13 @@ static inline void quire_text_mapped(struct vm_area_struct *vma)
 
 /**
  * quire_text_fault_around - how many pages a fault may map
- * @vmf: a read fault of an area with ->map_pages, under its lock
- * @nr_pages: as Linux would, a power of two
+ * @vmf: a read fault in a VMA with ->map_pages
+ * @nr_pages: what vanilla would map, a power of two
  *
- * Returns a power of two, PTRS_PER_PTE at most.
+ * Vanilla: maps up to @nr_pages.
+ *
+ * Context: mmap_lock or the VMA lock is held; does not sleep.
+ * Return: a power of two, at most PTRS_PER_PTE.
  */
 static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
 						    unsigned long nr_pages)
@@ -167,11 +195,15 @@ static inline unsigned long quire_text_fault_around(const struct vm_fault *vmf,
 }
 
 /**
- * quire_text_batch_begin - count what a fault maps around it at once
+ * quire_text_batch_begin - count the pages that a fault maps around it in one go
  * @vma: of the fault
  *
- * Under the page table's lock and RCU, until quire_text_batch_end(): the lock keeps
- * others off this CPU's batch, and RCU keeps the memcg that it is for.
+ * The page table lock keeps other tasks off this CPU's batch, and RCU keeps the memcg
+ * that the batch is for.
+ *
+ * Vanilla: counts each folio on its own.
+ *
+ * Context: the page table lock and RCU are held until quire_text_batch_end().
  */
 static inline void quire_text_batch_begin(const struct vm_area_struct *vma)
 {
@@ -180,7 +212,16 @@ static inline void quire_text_batch_begin(const struct vm_area_struct *vma)
 		__this_cpu_write(quire_text_batching, true);
 }
 
-/* In place of __mod_lruvec_state(), for a folio's memcg. */
+/**
+ * quire_text_mod_lruvec - change a counter of a lruvec, or add to the CPU's batch
+ * @lruvec: of a folio's memcg
+ * @idx: the counter
+ * @nr: by how much
+ *
+ * Vanilla: __mod_lruvec_state().
+ *
+ * Context: RCU is held; as for __mod_lruvec_state().
+ */
 static inline void quire_text_mod_lruvec(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
 	if (static_branch_unlikely(&quire_text_batch_key) &&
@@ -190,6 +231,13 @@ static inline void quire_text_mod_lruvec(struct lruvec *lruvec, enum node_stat_i
 		__mod_lruvec_state(lruvec, idx, nr);
 }
 
+/**
+ * quire_text_batch_end - count what is left in the CPU's batch
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: in the hold of the page table lock in which the batch began.
+ */
 static inline void quire_text_batch_end(void)
 {
 	if (static_branch_unlikely(&quire_text_batch_key) &&
@@ -198,10 +246,15 @@ static inline void quire_text_batch_end(void)
 }
 
 /**
- * quire_text_reads - is an area's text read block by block
- * @vma: of a file, under its lock
+ * quire_text_reads - is the text of a VMA read block by block
+ * @vma: of a file
  *
- * Linux must then not read ahead of time what follows a page.
+ * If so, Linux must not read ahead beyond the page.
+ *
+ * Vanilla: reads ahead when a fault meets a page with the readahead flag.
+ *
+ * Context: mmap_lock or the VMA lock is held; does not sleep.
+ * Return: true if quire_text_read() reads for this VMA.
  */
 static inline bool quire_text_reads(struct vm_area_struct *vma)
 {
@@ -213,10 +266,13 @@ static inline bool quire_text_reads(struct vm_area_struct *vma)
 /**
  * quire_text_read - read the text around a page that is not in the page cache
  * @vmf: the fault
- * @fpin: gets the file, referenced, where the area's lock was dropped
+ * @fpin: gets the file, referenced, if the lock was dropped
  *
- * May sleep. Returns true where the reading has been begun, false (and the lock
- * is as it was) where Linux is to do it.
+ * Vanilla: reads around the page, as the VMA's readahead state says.
+ *
+ * Context: mmap_lock or the VMA lock is held, and may be dropped; may sleep.
+ * Return: true if reading has begun; false if Linux has to read, and the lock is still
+ * held.
  */
 static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
 {
@@ -229,14 +285,16 @@ static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
 /**
  * quire_text_drop - empty a page cache with huge pages for a writer
  * @mapping: had huge pages a moment ago; the caller has write access to the inode,
- *	so that no new ones appear
+ * 	so that no new ones appear
  *
- * May sleep, takes the invalidate_lock. Linux does it when a file is opened for
- * writing, but does not look again under the lock: what it saw may have been a
- * collapse that then found a writer, and the pages that go may be that writer's,
- * not yet on disk. Does not depend on the feature being on.
+ * Works whether the feature is on or off.
  *
- * Returns true: it is done, and Linux need not.
+ * Vanilla: does the same when a file is opened for writing, but does not check again
+ * under the lock: what it saw may have been a collapse that then found a writer, and
+ * the pages it drops may be that writer's, not yet on disk.
+ *
+ * Context: may sleep; takes the invalidate_lock for writing.
+ * Return: true: it is done, and Linux need not do it.
  */
 static inline bool quire_text_drop(struct address_space *mapping)
 {
@@ -248,9 +306,11 @@ static inline bool quire_text_drop(struct address_space *mapping)
  * quire_text_truncate - empty a page cache with huge pages before a truncation
  * @inode: its size is about to change; the caller has write access to it
  *
- * May sleep, takes the invalidate_lock. A truncation by path does not open the
- * file, so Linux leaves it to the splitting of huge pages; that fails where one
- * is in use, and the file's tail is then not zeroed in what is mapped.
+ * Vanilla: a truncation by path does not open the file, so it relies on splitting the
+ * huge pages; that fails if one is in use, and then the file's tail is not zeroed in
+ * what is mapped.
+ *
+ * Context: i_rwsem is held; may sleep; takes the invalidate_lock for writing.
  */
 static inline void quire_text_truncate(struct inode *inode)
 {
@@ -261,10 +321,13 @@ static inline void quire_text_truncate(struct inode *inode)
 
 /**
  * quire_text_shutdown - let go of a filesystem
- * @sb: had its last active reference dropped; s_umount is held
+ * @sb: its last active reference was dropped
  *
- * May sleep. On return none of its inodes is referenced by the collapse worker,
- * and none will be.
+ * On return the collapse worker has no reference to its inodes and takes none.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: s_umount is held for writing; may sleep.
  */
 static inline void quire_text_shutdown(struct super_block *sb)
 {
@@ -274,14 +337,17 @@ static inline void quire_text_shutdown(struct super_block *sb)
 
 /**
  * quire_text_alignment - alignment of a position-independent program
- * @file: the program's; one that can have no huge pages keeps its place
+ * @file: the program's; if it cannot have huge pages it keeps its place
  * @class: ELFCLASS of @phdrs; 32-bit programs have no address bits to spare
  * @phdrs: program headers
  * @nr: how many
- * @secure: the program gains privileges: keep all of its randomness
+ * @secure: the program gains privileges, so it keeps all of its randomness
  * @alignment: what its headers ask for
  *
- * Returns @alignment, or PMD_SIZE where the text has a whole file block.
+ * Vanilla: uses @alignment.
+ *
+ * Context: any; takes no lock.
+ * Return: @alignment, or PMD_SIZE if the text has a whole file block.
  */
 static inline unsigned long quire_text_alignment(struct file *file, int class,
 						 const void *phdrs, int nr, bool secure,
@@ -293,14 +359,17 @@ static inline unsigned long quire_text_alignment(struct file *file, int class,
 }
 
 /**
- * quire_text_shift - how far to lower a program for its text to be congruent
+ * quire_text_shift - how far to lower a program to make its text congruent
  * @class: ELFCLASS of @phdrs
  * @phdrs: program headers
  * @nr: how many
  * @alignment: what quire_text_alignment() returned
  * @load_bias: where the program would be, at that alignment
  *
- * Returns a number of bytes below PMD_SIZE, 0 where nothing is to be done.
+ * Vanilla: keeps @load_bias.
+ *
+ * Context: any; takes no lock.
+ * Return: bytes, less than PMD_SIZE; 0 if nothing is to be done.
  */
 static inline unsigned long quire_text_shift(int class, const void *phdrs, int nr,
 					     unsigned long alignment,
@@ -313,12 +382,17 @@ static inline unsigned long quire_text_shift(int class, const void *phdrs, int n
 }
 
 /**
- * quire_text_place - is a file mapping to be congruent with its PMD blocks
+ * quire_text_place - should a file mapping be congruent with its PMD blocks
  * @file: the file, or NULL
  * @len: bytes
  * @pgoff: offset in pages
  * @flags: of mmap
  * @vm_flags: of the mapping to come
+ *
+ * Vanilla: aligns mappings only if their length is a multiple of PMD_SIZE.
+ *
+ * Context: any; takes no lock.
+ * Return: true if the mapping should be aligned.
  */
 static inline bool quire_text_place(struct file *file, unsigned long len,
 				    unsigned long pgoff, unsigned long flags,
@@ -413,7 +487,7 @@ static inline void quire_text_shutdown(struct super_block *sb)
 {
 }
 
-/* Where it reads an argument the compiler arranges its caller differently. */
+/* A macro: if it read its other arguments, the compiler would generate another caller. */
 #define quire_text_alignment(file, class, phdrs, nr, secure, alignment)	(alignment)
 
 static inline unsigned long quire_text_shift(int class, const void *phdrs, int nr,

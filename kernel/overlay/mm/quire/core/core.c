@@ -2,14 +2,14 @@
 /*
  * Registration and switching of quire's features.
  *
- * Locking: a feature's lock covers its state. It is taken before anything else
- * and held across its start, stop and drain, so that one that waits long for the
- * machine does not keep the others from being switched. quire_list_lock is for
- * writers of the list of features; it only grows, so readers need RCU alone.
- * The boot option is parsed before there are other threads and read-only after.
+ * Locking: a feature's lock covers its state. It is taken before any other lock and held across
+ * start, stop and drain. Each feature has its own lock, so a feature that waits for long does not
+ * keep the others from being switched. quire_list_lock serialises writers of the list of features.
+ * The list only grows, so readers need RCU alone. The boot option is parsed before there are other
+ * threads and is read-only afterwards.
  *
- * Undo: "0" closes the gate and stops; "2" also drains. A feature that found
- * an inconsistency is closed by quire_break() and cannot be opened again.
+ * Undo: "0" closes the gate and stops the feature; "2" also drains it. quire_break() closes a
+ * feature that found an inconsistency, and it cannot be opened again.
  */
 #define pr_fmt(fmt) "quire: " fmt
 
@@ -32,16 +32,19 @@ static int __init quire_setup(char *arg)
 {
 	if (arg && strscpy(quire_boot_list, arg, sizeof(quire_boot_list)) >= 0)
 		return 0;
-	/* Not the part of it that there is room for. */
+	/* Do not keep the part that fits. */
 	quire_boot_list[0] = 0;
 	return -EINVAL;
 }
 early_param("quire", quire_setup);
 
 /**
- * quire_list_has - does a quire= value switch a feature on
+ * quire_list_has - does the value of quire= switch a feature on?
  * @list: "on", "off", or names separated by commas
  * @name: the feature's name
+ *
+ * Context: any.
+ * Return: whether it does.
  */
 bool quire_list_has(const char *list, const char *name)
 {
@@ -62,10 +65,12 @@ bool quire_list_has(const char *list, const char *name)
 
 /**
  * quire_counter - sum of one counter over all CPUs
- * @counters: that it is one of
- * @index: which, in the order of the names
+ * @counters: the group that contains the counter
+ * @index: its index, in the order of the names
  *
- * Not a snapshot: the CPUs count on while they are read. Context: any. Return: the sum.
+ * Not a snapshot: the CPUs may increment it meanwhile.
+ * Context: any.
+ * Return: the sum.
  */
 unsigned long quire_counter(const struct quire_counters *counters, unsigned int index)
 {
@@ -88,10 +93,11 @@ static void show_counters(struct seq_file *m, const char *feature,
 }
 
 /**
- * quire_vmstat_show - all features' counters, for the end of /proc/vmstat
- * @m: where to
+ * quire_vmstat_show - append all features' counters to /proc/vmstat
+ * @m: the file
  *
- * Any context. Does not wait for a feature that is being switched or drained.
+ * Does not wait for a feature that is being switched or drained.
+ * Context: any.
  */
 void quire_vmstat_show(struct seq_file *m)
 {
@@ -106,12 +112,13 @@ void quire_vmstat_show(struct seq_file *m)
 }
 
 /**
- * quire_show_features - what each feature says of a process
- * @m: where to
- * @mm: the process's; has a user
+ * quire_show_features - show what each feature says of a process
+ * @m: the file
+ * @mm: the process's mm; the caller holds mm_users
  *
- * Context: may sleep. The features are never unregistered, so each one leads to the next
- * without RCU. Return: 0, or the first error of a feature.
+ * Features are never unregistered, so the walk over the list needs no RCU.
+ * Context: may sleep.
+ * Return: 0, or the first error of a feature.
  */
 int quire_show_features(struct seq_file *m, struct mm_struct *mm)
 {
@@ -155,8 +162,8 @@ static int quire_open(struct quire_feature *f)
 }
 
 /*
- * A drain that fails leaves the feature off with something still shared, which
- * is a valid state: the next "2" tries again.
+ * A drain that fails leaves the feature off with something still shared. That is a valid state: the
+ * next "2" tries again.
  */
 static int quire_close_and_drain(struct quire_feature *f)
 {
@@ -172,11 +179,13 @@ static int quire_close_and_drain(struct quire_feature *f)
 
 /**
  * quire_switch - change a feature's state
- * @feature: which
+ * @feature: the feature
  * @to: 0 off, 1 on, 2 off and undo what is shared or pooled
  *
- * May sleep. Returns 0, -EINVAL for another @to, -EPERM where a warning has
- * disabled the feature (2 still drains it), or the feature's own error.
+ * A feature that a warning has disabled cannot be switched on, but 2 still drains it.
+ * Context: may sleep.
+ * Return: 0, -EINVAL for another @to, -EPERM if a warning has disabled the feature, or the
+ * feature's own error.
  */
 int quire_switch(struct quire_feature *feature, unsigned int to)
 {
@@ -202,8 +211,8 @@ int quire_switch(struct quire_feature *feature, unsigned int to)
 }
 
 /*
- * The gate first: whoever has the lock may wait long for something. Should he be
- * opening it just now, he is seen to have done so once the lock is ours.
+ * Close the gate before taking the lock, whose holder may wait for long. If the holder opens the
+ * gate meanwhile, quire_switch() sees the feature on and closes it again.
  */
 static void quire_disable_work(struct work_struct *work)
 {
@@ -214,10 +223,11 @@ static void quire_disable_work(struct work_struct *work)
 }
 
 /**
- * quire_break - take a feature off for good
- * @feature: which
+ * quire_break - disable a feature for good
+ * @feature: the feature
  *
- * Any context; the gate closes soon after, from a work item. Use quire_warn().
+ * A work item closes the gate soon afterwards. Use quire_warn().
+ * Context: any.
  */
 void quire_break(struct quire_feature *feature)
 {
@@ -226,10 +236,12 @@ void quire_break(struct quire_feature *feature)
 }
 
 /**
- * quire_find - a registered feature by its name
- * @name: as in the boot option
+ * quire_find - find a registered feature by name
+ * @name: the name in the boot option
  *
- * Returns NULL where there is none. Features are never unregistered.
+ * Features are never unregistered.
+ * Context: any.
+ * Return: the feature, or NULL.
  */
 struct quire_feature *quire_find(const char *name)
 {
@@ -244,11 +256,12 @@ struct quire_feature *quire_find(const char *name)
 }
 
 /**
- * quire_register - announce a feature, and start it if the boot option says so
- * @feature: static storage; the name, key and counters filled in
+ * quire_register - register a feature, and start it if the boot option says so
+ * @feature: static storage; name, key and counters are set
  *
- * For a late_initcall, once per feature. Returns 0 or the error of sysfs; a
- * feature that fails to start is reported and stays off.
+ * Called once per feature. A feature that fails to start is reported and stays off.
+ * Context: late_initcall; may sleep.
+ * Return: 0 or the error of sysfs.
  */
 int quire_register(struct quire_feature *feature)
 {
@@ -274,7 +287,7 @@ int quire_register(struct quire_feature *feature)
 	return 0;
 }
 
-/* After all late_initcalls, so that every feature is known. */
+/* Runs after all late_initcalls, when every feature is known. */
 static int __init quire_check_boot_list(void)
 {
 	char words[sizeof(quire_boot_list)], *rest = words, *word;

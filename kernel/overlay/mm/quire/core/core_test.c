@@ -57,7 +57,7 @@ static void states(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, (int)test_feature.state, (int)QUIRE_OFF);
 }
 
-/* A broken feature cannot be opened, but what it shared can still be undone. */
+/* A broken feature cannot be opened, but it can still be drained. */
 static void broken_stays_off(struct kunit *test)
 {
 	test_feature.broken = true;
@@ -69,7 +69,7 @@ static void broken_stays_off(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, (int)test_feature.state, (int)QUIRE_DISABLED_BY_WARNING);
 }
 
-/* Who waits for a process's mmap_lock to undo what it shares gives up on a signal. */
+/* A signal interrupts a drain that waits for a process's mmap_lock. */
 static void interrupted(struct kunit *test)
 {
 	struct mm_struct *mm = mm_alloc();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/quire: the folder for the features' checkers, and a trigger
- * that provokes what a test rig must be able to tell apart.
+ * /sys/kernel/debug/quire: the directory for the features' checkers, and a trigger that provokes
+ * the failures that a test rig must be able to tell apart.
  *
- * Locking: none. quire_dir is written once, before anybody asks for it; a write to
- * trigger keeps nothing but what is on its stack, and quire_find() and quire_warn()
- * do their own. The mutexes of cross_locks() are taken there alone.
+ * Locking: none. quire_dir is written once, before anybody reads it. A write to trigger keeps its
+ * state on the stack, and quire_find() and quire_warn() do their own locking. Only cross_locks()
+ * takes its mutexes.
  *
- * Lifetime: folder and trigger are made at boot and stay, so no checker's file can
- * outlast its folder.
+ * Lifetime: the directory and the trigger are made at boot and stay, so no checker's file can
+ * outlast its directory.
  *
- * Undo: none, a trigger does the harm that its name says. What leak() and a bug
- * leave behind stays until the next boot, a feature that was named stays switched
- * off, hang() ends when its task is killed, and dead() and a panic with the machine.
+ * Undo: none; a trigger does the harm that its name says. What leak() and a bug leave behind stays
+ * until the next boot, and a feature that was named stays disabled. hang() ends when its task is
+ * killed. dead() and a panic end with the machine.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
@@ -31,16 +31,17 @@
 static struct dentry *quire_dir;
 
 /**
- * quire_debugfs - the folder in debugfs
+ * quire_debugfs - the directory in debugfs
  *
- * Valid from late_initcall on; NULL or an error pointer are fine for debugfs.
+ * Context: any, from late_initcall on.
+ * Return: the directory; NULL or an error pointer, which debugfs accepts, if there is none.
  */
 struct dentry *quire_debugfs(void)
 {
 	return quire_dir;
 }
 
-/* Write past the end of an object, which KASAN reports and others do not see. */
+/* Write past the end of an object. Only KASAN reports it. */
 static noinline void overrun(void)
 {
 	char *object = kmalloc(24, GFP_KERNEL);
@@ -52,14 +53,14 @@ static noinline void overrun(void)
 	kfree(object);
 }
 
-/* With interrupts on, so that the machine lives but this command never ends. */
+/* Interrupts stay on: the machine lives, but this command never ends. */
 static void hang(void)
 {
 	while (!fatal_signal_pending(current))
 		msleep_interruptible(100);
 }
 
-/* One CPU, in an interrupt or with interrupts off: it does not come back. */
+/* Never returns. Runs in an interrupt or with interrupts off. */
 static void spin(void *unused)
 {
 	for (;;)
@@ -67,15 +68,15 @@ static void spin(void *unused)
 }
 
 /*
- * On all CPUs, so that none is left to print a stall or a lockup, to answer, or to
- * end this command: what is outside must end the machine.
+ * Occupy all CPUs, so that none is left to report a stall or a lockup, to answer, or to end this
+ * command: the machine must be ended from outside.
  */
 static void dead(void)
 {
 	on_each_cpu(spin, NULL, 1);
 }
 
-/* Forget an object, which kmemleak finds. */
+/* Lose an object. kmemleak finds it. */
 static noinline void leak(void)
 {
 	void *object = kmalloc(200, GFP_KERNEL);
@@ -83,7 +84,7 @@ static noinline void leak(void)
 	OPTIMIZER_HIDE_VAR(object);
 }
 
-/* Take two locks in either order, of which lockdep says that it may deadlock. */
+/* Take two locks in both orders, which lockdep reports as a possible deadlock. */
 static void cross_locks(void)
 {
 	static DEFINE_MUTEX(one);

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A walk over all address spaces, for what is done to each and may sleep: to undo
- * what a feature has done, to check it.
+ * A walk over all address spaces, for work that may sleep: undoing what a feature has done, or
+ * checking it.
  *
- * Every process has its turn, by any of its threads, for the leader may have exited
- * before them. Several processes may use one mm (CLONE_VM without CLONE_THREAD, vfork), so
- * the walk remembers each mm that it has visited.
+ * The walk reaches each process through any of its threads, because the leader may have exited
+ * first. Several processes may use one mm (CLONE_VM without CLONE_THREAD, vfork), so the walk
+ * remembers each mm that it has visited.
  *
- * Locking: RCU covers the search for a process, task_lock() its mm. A walk belongs to
- * one caller. It may miss processes that start meanwhile: a caller that must not miss any
- * walks again.
+ * Locking: RCU covers the search for a process, task_lock() covers its mm. A walk belongs to one
+ * caller. It may miss processes that start meanwhile: a caller that must not miss any walks again.
  *
- * Lifetime: the walk holds what it remembers by mm_count, so that no other mm gets its
+ * Lifetime: the walk holds mm_count of each mm that it remembers, so that no other mm gets its
  * address. If there is no memory to remember an mm, the walk may visit it again.
  */
 #include <linux/mmap_lock.h>
@@ -28,7 +27,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/quire_core.h>
 
-/* How many processes to look at in one RCU read-side critical section. */
+/* How many processes to look at per RCU read-side critical section. */
 #define PIDS_AT_ONCE 64
 
 /* The mm of a process, for mmput(), or NULL. The RCU read lock is held. */
@@ -46,7 +45,7 @@ static struct mm_struct *get_mm_of(struct pid *pid)
 	return mm;
 }
 
-/* Moves on until a process has an mm, but not far. Returns false at the end. */
+/* Advance to the next process with an mm, within a limit. Returns false at the end. */
 static bool move_on(struct quire_mm_walk *walk, struct mm_struct **mm)
 {
 	struct pid *pid;
@@ -74,7 +73,9 @@ static bool is_first_visit(struct quire_mm_walk *walk, struct mm_struct *mm)
 
 /**
  * quire_mm_walk_begin - begin a walk over all address spaces
- * @walk: the caller's
+ * @walk: provided by the caller
+ *
+ * Context: any.
  */
 void quire_mm_walk_begin(struct quire_mm_walk *walk)
 {
@@ -83,8 +84,8 @@ void quire_mm_walk_begin(struct quire_mm_walk *walk)
 }
 
 /**
- * quire_mm_walk_next - the next address space
- * @walk: begun
+ * quire_mm_walk_next - advance to the next address space
+ * @walk: the walk
  *
  * Context: may sleep.
  * Return: an mm for mmput(), or NULL at the end.
@@ -107,7 +108,9 @@ struct mm_struct *quire_mm_walk_next(struct quire_mm_walk *walk)
 
 /**
  * quire_mm_walk_end - end a walk
- * @walk: at its end, or not
+ * @walk: the walk, at its end or not
+ *
+ * Context: may sleep.
  */
 void quire_mm_walk_end(struct quire_mm_walk *walk)
 {
@@ -121,17 +124,18 @@ void quire_mm_walk_end(struct quire_mm_walk *walk)
 	xa_destroy(&walk->seen);
 }
 
-/* How often to look whether mmap_lock is free. */
+/* How often to try mmap_lock. */
 #define LOCK_INTERVAL (HZ / 100)
 
 /**
- * quire_mm_lock - lock an address space for reading, or be interrupted
- * @mm: has a user
+ * quire_mm_lock - take mmap_lock for reading unless a signal comes
+ * @mm: the mm; the caller holds mm_users
  *
- * For who visits one after the other: a process that keeps its mmap_lock for long must not
- * keep an administrator waiting who would rather give up. Linux has mmap_read_lock_killable()
- * alone, which a shell's or an interpreter's handler of signals is not enough for.
- * Context: may sleep. Return: 0, for mmap_read_unlock(), or -EINTR.
+ * For walks over all processes: a process that holds its mmap_lock for long must not block an
+ * administrator who would rather give up. Linux has only mmap_read_lock_killable(), which a signal
+ * that a shell or an interpreter handles does not interrupt.
+ * Context: may sleep.
+ * Return: 0, for mmap_read_unlock(), or -EINTR.
  */
 int quire_mm_lock(struct mm_struct *mm)
 {
@@ -143,7 +147,7 @@ int quire_mm_lock(struct mm_struct *mm)
 	return 0;
 }
 
-/* 0, or -EINTR. */
+/* Returns 0 or -EINTR. */
 static int undo_in(struct mm_struct *mm, int flag, void (*undo)(struct mm_struct *mm))
 {
 	int ret;
@@ -158,7 +162,7 @@ static int undo_in(struct mm_struct *mm, int flag, void (*undo)(struct mm_struct
 	return 0;
 }
 
-/* 0, or -EINTR. */
+/* Returns 0 or -EINTR. */
 static int undo_in_all(int flag, void (*undo)(struct mm_struct *mm))
 {
 	struct quire_mm_walk walk;
@@ -175,19 +179,20 @@ static int undo_in_all(int flag, void (*undo)(struct mm_struct *mm))
 	return ret;
 }
 
-/* How often, and at which interval, to look for what was not seen before. */
+/* How often, and at which interval, to look for what the last pass missed. */
 #define DRAIN_PASSES	20
 #define DRAIN_INTERVAL	(HZ / 20)
 
 /**
  * quire_mm_drain - undo what a feature has done to all address spaces
- * @flag: the bit of mm->flags that those have to whom it has done anything
- * @undo: undoes it in one; the mm has a user, and mmap_lock is held for reading
- * @left: how much of it there is now, in all
+ * @flag: the bit of mm->flags that is set if the feature has done anything to an mm
+ * @undo: undoes it in one mm; called with mm_users and with mmap_lock held for reading
+ * @left: how much is left in all address spaces
  *
- * What began before the feature's gate closed may add to it until it ends, so the walk is
- * repeated while anything is left. Context: may sleep. Return: 0; -EINTR if a signal came;
- * -EBUSY if something is left all the same.
+ * What began before the feature's gate closed may add to it until it ends, so the walk is repeated
+ * while anything is left.
+ * Context: may sleep.
+ * Return: 0, -EINTR if a signal came, or -EBUSY if something is left nevertheless.
  */
 int quire_mm_drain(int flag, void (*undo)(struct mm_struct *mm), unsigned long (*left)(void))
 {

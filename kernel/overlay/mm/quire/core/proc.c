@@ -2,8 +2,8 @@
 /*
  * /proc/PID/quire: what a process shares, and whether it may share page tables.
  *
- * Each feature adds its lines. The policy is two bits of mm->flags that fork and exec
- * pass on; it is asked before a table is shared, so writing it undoes nothing.
+ * Each feature adds its lines. The policy is two bits of mm->flags that fork and exec pass on. It
+ * is tested before a table is shared, so writing it undoes nothing.
  */
 #include <linux/fs.h>
 #include <linux/pid.h>
@@ -51,7 +51,7 @@ static int quire_show(struct seq_file *m, void *v)
 	if (IS_ERR(mm))
 		return PTR_ERR(mm);
 	seq_printf(m, "sharing: %s\n", policy_name(mm));
-	/* Its name in 0.1; goes with the next release. */
+	/* The name in 0.1; to be removed in the next release. */
 	seq_printf(m, "fork_policy: %s\n", policy_name(mm));
 	ret = quire_show_features(m, mm);
 	mmput(mm);

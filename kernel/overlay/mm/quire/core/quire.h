@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the features of quire share: registration, switching, counters.
+ * What quire's features have in common: registration, switching, counters.
  *
- * A feature is one static struct quire_feature that is registered once at boot
- * and never goes away. Its hooks in Linux's own files test @key and nothing
- * else. @lock serialises every change of state; it is the outermost of our
- * locks and is held across @start, @stop and @drain, which may sleep.
+ * A feature is one static struct quire_feature that is registered once at boot and never goes away.
+ * Its hooks in Linux's own files test @key and nothing else. @lock serialises every change of
+ * state. It is the outermost of quire's locks and is held across @start, @stop and @drain, which
+ * may sleep.
  */
 #ifndef _MM_QUIRE_QUIRE_H
 #define _MM_QUIRE_QUIRE_H
@@ -32,37 +32,40 @@ struct mm_struct;
 struct seq_file;
 
 /**
- * struct quire_counters - counters that belong together
+ * struct quire_counters - a group of counters
  * @names: NULL-terminated, for stats/ and /proc/vmstat
- * @counts: per-CPU array, one element a name, in the same order
+ * @counts: per-CPU array, one element per name, in the same order
  */
 struct quire_counters {
 	const char * const *names;
 	unsigned long __percpu *counts;
 };
 
-/* Its own, and those of the layer below. */
+/* A feature's own, and those of the layer below. */
 #define QUIRE_MAX_COUNTERS 2
 
 /**
  * struct quire_feature - one switchable feature
- * @name: its folder under /sys/kernel/mm/quire and its word in quire=
- * @key: the gate that hooks test; enabled after @start, disabled before @stop
- * @start: prepare; may sleep; an error keeps the feature off. May be NULL.
- * @stop: nothing new is shared or pooled when it returns. May be NULL.
- * @drain: undo all that is shared or pooled; may sleep; 0 or -errno, -EINTR if a signal
- *	is pending, after which a second attempt must be possible. May be NULL.
- * @knobs: NULL-terminated attributes for the folder, or NULL
- * @counters: what is in stats/ and /proc/vmstat, NULL-terminated; no name occurs twice
- * @show: add lines on a process that has a user to /proc/PID/quire; may sleep; 0 or -errno.
- *	May be NULL.
+ * @name: (C) its directory in /sys/kernel/mm/quire and its word in quire=
+ * @key: (C) the gate that hooks test; enabled after @start, disabled before @stop
+ * @start: (C) prepare; may sleep; an error keeps the feature off. May be NULL.
+ * @stop: (C) nothing new is shared or pooled when it returns. May be NULL.
+ * @drain: (C) undo all that is shared or pooled; may sleep; 0 or -errno, -EINTR if a signal is
+ *	pending, after which a second attempt must be possible. May be NULL.
+ * @knobs: (C) NULL-terminated attributes for the directory, or NULL
+ * @counters: (C) what is in stats/ and /proc/vmstat, NULL-terminated; no name occurs twice
+ * @show: (C) add lines to /proc/PID/quire; may sleep; the caller holds mm_users; 0 or -errno. May
+ *	be NULL.
  * @lock: serialises the changes of @state
- * @state: under @lock; read without it for display
- * @broken: an inconsistency was found; set once, never cleared
- * @kobj: the folder
- * @stats: the attributes made for @counters; never freed
- * @disable_work: takes the feature off after a warning
- * @list: in the list of features
+ * @state: (L) read without the lock for display
+ * @broken: (A) an inconsistency was found; set once, never cleared
+ * @kobj: (B) the directory
+ * @stats: (B) the attributes made for @counters; never freed
+ * @disable_work: (B) disables the feature after a warning
+ * @list: (R) in the list of features
+ *
+ * Key: A atomic, B set at boot by quire_register(), C constant, L @lock, R quire_list_lock for
+ * writing and RCU for reading
  */
 struct quire_feature {
 	const char *name;
@@ -83,14 +86,14 @@ struct quire_feature {
 	struct list_head list;
 };
 
-/* One counter's file; @index is its place among @counters. */
+/* One counter's file; @index is its index in @counters. */
 struct quire_stat_attr {
 	struct kobj_attribute attr;
 	const struct quire_counters *counters;
 	unsigned int index;
 };
 
-/* A bounded unsigned knob; see QUIRE_UINT_KNOB(). */
+/* A knob over an unsigned int with bounds; see QUIRE_UINT_KNOB(). */
 struct quire_uint_attr {
 	struct kobj_attribute attr;
 	unsigned int *value;
@@ -104,9 +107,9 @@ ssize_t quire_uint_store(struct kobject *kobj, struct kobj_attribute *attr,
 /**
  * QUIRE_UINT_KNOB - define a knob over an unsigned int
  * @_name: file name, with the unit in it
- * @_var: the variable; read by its users with READ_ONCE()
- * @_min: smallest value taken
- * @_max: largest value taken; others are -EINVAL and change nothing
+ * @_var: the variable; its users read it with READ_ONCE()
+ * @_min: smallest value that is accepted
+ * @_max: largest value that is accepted; others are -EINVAL and change nothing
  *
  * Put &@_name_knob.attr.attr into the feature's knobs.
  */
@@ -116,7 +119,7 @@ ssize_t quire_uint_store(struct kobject *kobj, struct kobj_attribute *attr,
 		.value = &(_var), .min = (_min), .max = (_max),			\
 	}
 
-/* For knobs with a show and store function of their own. */
+/* For knobs with their own show and store functions. */
 #define QUIRE_ATTR_RW(_name) \
 	static struct kobj_attribute _name##_knob = __ATTR_RW(_name)
 #define QUIRE_ATTR_RO(_name) \
@@ -135,7 +138,7 @@ bool quire_list_has(const char *list, const char *name);
 int quire_sysfs_init(void);
 int quire_sysfs_add(struct quire_feature *feature);
 
-/* debug.c: the folder in debugfs, NULL where CONFIG_QUIRE_DEBUG is not set */
+/* debug.c: the directory in debugfs, NULL if CONFIG_QUIRE_DEBUG is not set */
 #ifdef CONFIG_QUIRE_DEBUG
 struct dentry *quire_debugfs(void);
 #else
@@ -145,11 +148,12 @@ static inline struct dentry *quire_debugfs(void) { return NULL; }
 void quire_break(struct quire_feature *feature);
 
 /**
- * quire_warn - report an inconsistency and take the feature off for good
+ * quire_warn - report an inconsistency and disable the feature for good
  * @feature: pointer to the feature
  * @fmt: what is wrong
  *
- * Any context. Warns once per place; the key is disabled from a work item.
+ * Warns once per call site. A work item disables the key.
+ * Context: any.
  */
 #define quire_warn(feature, fmt, ...) do {				\
 	WARN_ONCE(1, "quire: %s: " fmt, (feature)->name, ##__VA_ARGS__);	\
@@ -158,8 +162,8 @@ void quire_break(struct quire_feature *feature);
 
 /**
  * struct quire_mm_walk - a walk over all address spaces
- * @next: the lowest process id to look at
- * @seen: the address spaces that it has visited
+ * @next: the lowest process ID to look at
+ * @seen: the address spaces that were visited
  */
 struct quire_mm_walk {
 	pid_t next;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/mm/quire: version, and a folder per feature with enabled, state,
- * its knobs and stats/.
+ * /sys/kernel/mm/quire: version, and a directory per feature with enabled, state, its knobs and
+ * stats/.
  *
- * Locking: none here. quire_switch() takes the feature's lock; state, knobs and
- * counters are words that are read and written as they are.
+ * Locking: none here. quire_switch() takes the feature's lock; state, knobs and counters are words
+ * that are read and written without a lock.
  *
- * Lifetime: everything here is made at boot and lives for ever, so no file can
- * outlast what it shows.
+ * Lifetime: everything here is made at boot and is never freed, so no file can outlast what it
+ * shows.
  *
- * Undo: a folder that cannot be made whole is removed; else none.
+ * Undo: a directory that cannot be completed is removed; otherwise none.
  */
 #include <linux/init.h>
 #include <linux/kstrtox.h>
@@ -82,12 +82,13 @@ static const struct kobj_type feature_ktype = {
 };
 
 /**
- * quire_uint_show - what a knob over an unsigned int is set to
- * @kobj: the feature's folder
- * @attr: the one in a struct quire_uint_attr
+ * quire_uint_show - show a knob over an unsigned int
+ * @kobj: the feature's directory
+ * @attr: the attribute in a struct quire_uint_attr
  * @buf: a page
  *
- * For sysfs; takes no lock. Returns the length of what it wrote.
+ * Context: sysfs; takes no lock.
+ * Return: the length of the output.
  */
 ssize_t quire_uint_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
@@ -98,14 +99,14 @@ ssize_t quire_uint_show(struct kobject *kobj, struct kobj_attribute *attr, char 
 
 /**
  * quire_uint_store - set a knob over an unsigned int
- * @kobj: the feature's folder
- * @attr: the one in a struct quire_uint_attr
+ * @kobj: the feature's directory
+ * @attr: the attribute in a struct quire_uint_attr
  * @buf: a decimal number
- * @len: of @buf
+ * @len: length of @buf
  *
- * For sysfs, and for stores of knobs that have one of their own; takes no lock, the
- * last of two writers wins. Returns @len, or -EINVAL, with nothing changed, for
- * what is no number or not within the knob's bounds.
+ * The last of two writers wins.
+ * Context: sysfs, and store functions of knobs that have their own; takes no lock.
+ * Return: @len, or -EINVAL, with nothing changed, if @buf is not a number within the knob's bounds.
  */
 ssize_t quire_uint_store(struct kobject *kobj, struct kobj_attribute *attr,
 			 const char *buf, size_t len)
@@ -178,10 +179,11 @@ static int add_stats(struct quire_feature *f)
 }
 
 /**
- * quire_sysfs_add - make a feature's folder
+ * quire_sysfs_add - make a feature's directory
  * @feature: not registered before
  *
- * Boot only. Returns 0, or -errno without a folder.
+ * Context: boot; may sleep.
+ * Return: 0, or -errno without a directory.
  */
 int quire_sysfs_add(struct quire_feature *feature)
 {
@@ -203,10 +205,12 @@ int quire_sysfs_add(struct quire_feature *feature)
 }
 
 /**
- * quire_sysfs_init - make the folder that the features' folders are in
+ * quire_sysfs_init - make the directory for the features' directories
  *
- * Boot only, once, before quire_sysfs_add(). Returns 0, -ENOMEM, or the error of
- * the file "version", without which the folder is used all the same.
+ * Called once, before quire_sysfs_add(). The directory is used even if the file "version" could not
+ * be made.
+ * Context: boot; may sleep.
+ * Return: 0, -ENOMEM, or the error of the file "version".
  */
 int __init quire_sysfs_init(void)
 {

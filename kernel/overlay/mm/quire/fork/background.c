@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Background unsharing: a policy on top of shared tables, off by default.
+ * Background unsharing: a policy on top of shared page tables, off by default.
  *
- * After a fork, a parent pays for the copy of a table with its first write to
- * each 2 MiB. While background_tables_per_s is set, a worker gives the children
- * tables of their own ahead of that, at most so many a second. The parent is
- * then the last user of the old ones, which its faults adopt without a copy.
- * That the child's side copies, so that the parent need not wait, is the idea of
- * Async-fork (Pang et al., VLDB 2023).
+ * After a fork, the parent pays for the copy of a page table with its first write to each 2 MiB.
+ * While background_tables_per_s is set, a worker gives the children their own tables before that,
+ * up to that many per second. The parent is then the last user of the old tables, and its faults
+ * adopt them without a copy. Copying on the child's side, so that the parent need not wait, is the
+ * idea of Async-fork (Pang et al., VLDB 2023).
  *
- * The worker does what a write fault of the child does, with mmap_lock held for
- * reading, and stops for that period when somebody waits for the lock. It gives
- * a child up when a page for a table is not to be had without direct reclaim,
- * when the OOM killer took its memory, and when nobody else uses the mm.
+ * The worker does what a write fault of the child does, with mmap_lock held for reading. It stops
+ * for the current period when another task waits for that lock. It gives up on a child if it cannot
+ * get a page for a table without direct reclaim, if the OOM killer took the child's memory, or if
+ * nobody else uses the mm.
  *
- * Locking: children_lock covers the list. The worker alone removes from it, so
- * what it took a pointer to stays. Lifetime: an entry holds mm_count, and
- * mm_users only while its tables are unshared: no process lives longer for it.
+ * Locking: children_lock covers the list. Only the worker removes entries, so an entry that it has
+ * taken a pointer to stays.
+ *
+ * Lifetime: an entry holds mm_count. It holds mm_users only while the worker unshares tables, so no
+ * process lives longer because of it.
  */
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -29,13 +30,14 @@
 
 #include "fork.h"
 
-/* Also how long a child is left alone at first: it may exec, or exit. */
+/* Also the delay before a new child's turn: it may exec or exit. */
 #define PERIOD max((unsigned int)HZ / 100, 1U)
 
+/* Key: C constant, L children_lock, W the worker alone */
 struct waiting_child {
-	struct list_head list;
-	struct mm_struct *mm;
-	unsigned long next;	/* where to go on */
+	struct list_head list;	/* L */
+	struct mm_struct *mm;	/* C */
+	unsigned long next;	/* W: where to continue */
 };
 
 static unsigned int background_tables_per_s;
@@ -51,13 +53,13 @@ static DEFINE_SPINLOCK(children_lock);
 static void background_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(background, background_work);
 
-/* So long that a period with one table is not too much. */
+/* The delay is long enough that one table per period does not exceed the rate. */
 static void start_worker(unsigned int per_s)
 {
 	queue_delayed_work(system_unbound_wq, &background, max(PERIOD, HZ / per_s));
 }
 
-/* A fork adds its child with each table; two at once may do so several times. */
+/* A fork adds its child with each table. Two concurrent forks may add a child several times. */
 static bool added_last(struct mm_struct *mm)
 {
 	guard(spinlock)(&children_lock);
@@ -67,10 +69,11 @@ static bool added_last(struct mm_struct *mm)
 
 /**
  * quire_background_add - have a new child's tables unshared later
- * @mm: the child's, which shares another table now
+ * @mm: the child's mm, which has just shared another table
  *
- * Context: fork, may sleep. Does nothing while the policy is off; a child that
- * there is no memory for is left to its faults.
+ * Does nothing while the policy is off. If there is no memory for an entry, the child's faults
+ * unshare its tables.
+ * Context: fork; may sleep.
  */
 void quire_background_add(struct mm_struct *mm)
 {
@@ -98,7 +101,7 @@ struct unsharing {
 	unsigned int budget;	/* tables left for this period */
 };
 
-/* 0: go on; 1: another time, child->next tells where; -errno: give up. */
+/* Returns 0 to go on, 1 to continue at child->next in another period, or -errno to give up. */
 static int unshare_one(pmd_t *pmd, unsigned long addr, unsigned long next,
 		       struct mm_walk *walk)
 {
@@ -108,7 +111,7 @@ static int unshare_one(pmd_t *pmd, unsigned long addr, unsigned long next,
 	walk->action = ACTION_CONTINUE;
 	if (!pmd_pt_cow(pmdp_get_lockless(pmd)))
 		return 0;
-	/* The process is gone, and its tables wait for us alone. */
+	/* The process is gone; only this reference keeps its tables. */
 	if (atomic_read(&walk->mm->mm_users) == 1)
 		return -ESRCH;
 	if (mmap_lock_is_contended(walk->mm))
@@ -129,7 +132,7 @@ static const struct mm_walk_ops background_ops = {
 	QUIRE_READS_SHARED,
 };
 
-/* As unshare_one(), for all that the budget allows. */
+/* unshare_one() for all tables that the budget allows. */
 static int unshare_some(struct unsharing *todo)
 {
 	struct mm_struct *mm = todo->child->mm;
@@ -169,7 +172,7 @@ static void move_to_end(struct waiting_child *child)
 	list_move_tail(&child->list, &children);
 }
 
-/* How many tables may be unshared in a period, at least one. */
+/* How many tables may be unshared in a period; at least one. */
 VISIBLE_IF_KUNIT unsigned int quire_background_budget(unsigned int per_s)
 {
 	return max(mul_u64_u32_div(per_s, PERIOD, HZ), 1ULL);

@@ -2,17 +2,16 @@
 /*
  * The fork feature: what fork() shares, the policy, the switch.
  *
- * Fork hands each last-level table that qualifies to the child as it is. Who
- * cannot share copies, as ever: a reason to refuse is never an error. What
- * happens to a shared table afterwards is in pt/pt.c.
+ * Fork lets the child use each last-level page table that qualifies. A table that does not qualify
+ * is copied as in vanilla: a reason to refuse is never an error. pt/pt.c says what happens to a
+ * shared table afterwards.
  *
- * Locking: the hook runs in dup_mmap(), under both mmap_locks held for writing
- * and with the parent's VMA locked, so neither the parent's faults nor its
- * system calls run at the same time. Per-process policy is two bits of mm->flags.
+ * Locking: the hook runs in dup_mmap(), with both mmap_locks held for writing and the parent's VMA
+ * locked, so neither the parent's faults nor its system calls run at the same time. The per-process
+ * policy is two bits of mm->flags.
  *
- * Undo: "2" walks every process and gives it tables of its own. Fork shares
- * nothing at that time, and unshares what it meets, so a pass that finds no
- * marked PMD is the last one.
+ * Undo: "2" walks all processes and gives them their own tables. Fork then shares nothing and
+ * unshares the shared tables that it meets, so a pass that finds no marked PMD is the last one.
  */
 #include <linux/mmu_notifier.h>
 #include <linux/pagewalk.h>
@@ -54,11 +53,11 @@ static const struct quire_counters fork_counters = {
 };
 
 /*
- * A process with fewer page tables forks as ever: sharing a handful saves less
- * than the faults that undo it cost.
+ * A process with fewer page tables forks as in vanilla: sharing a few tables saves less than the
+ * faults that unshare them cost.
  */
 static unsigned int min_tables = 16;
-/* Share mixed tables, too? See pt/mixed.c; a part of what they need is shm's. */
+/* Whether to share mixed tables; see pt/mixed.c. They need code of the shm feature. */
 static unsigned int mixed;
 QUIRE_UINT_KNOB(min_tables, min_tables, 1, 1U << 30);
 QUIRE_UINT_KNOB(mixed, mixed, 0, IS_ENABLED(CONFIG_QUIRE_SHM));
@@ -81,7 +80,8 @@ VISIBLE_IF_KUNIT bool quire_fork_vma_shareable(struct vm_area_struct *dst,
 /**
  * quire_fork_mixes - may fork share mixed tables?
  *
- * Context: any; it may change at any moment. Return: whether the knob says so.
+ * Context: any; the answer may change at any moment.
+ * Return: whether the knob says so.
  */
 bool quire_fork_mixes(void)
 {
@@ -93,7 +93,7 @@ static bool few_tables(struct mm_struct *mm)
 	return mm_pgtables_bytes(mm) / PAGE_SIZE < READ_ONCE(min_tables);
 }
 
-/* Returns the counter of the reason not to share, or -1; tells whether it is mixed. */
+/* Returns the counter of the reason not to share, or -1 with *is_mixed set. */
 static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t *dst_pmd,
 		   unsigned long addr, unsigned long end, bool *is_mixed)
 {
@@ -119,7 +119,10 @@ static int refusal(struct vm_area_struct *dst, struct vm_area_struct *src, pmd_t
 	return -1;
 }
 
-/* quire_pt_share(); what another memory cgroup is charged for is copied, and shared then. */
+/*
+ * quire_pt_share(). A table that is charged to another memory cgroup is copied, and the copy
+ * shared.
+ */
 static int share(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma, pmd_t *dst_pmd,
 		 pmd_t *src_pmd, unsigned long addr, bool is_mixed)
 {
@@ -133,7 +136,7 @@ static int share(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma,
 				       dst_pmd, is_mixed);
 }
 
-/* Why it did not. */
+/* Maps quire_pt_share()'s error to a counter. */
 static int refusal_of(int err)
 {
 	switch (err) {
@@ -153,7 +156,7 @@ static void note_sharer(struct mm_struct *mm)
 	quire_pt_on_mmlist(mm);
 }
 
-/* Most processes are too small to share anything: to find that out is to cost them little. */
+/* Most processes are too small to share anything. Finding that out must be cheap. */
 static bool too_small(struct mm_struct *mm)
 {
 	return !(READ_ONCE(mm->flags) & MMF_QUIRE_POLICY_MASK) && few_tables(mm) &&
@@ -161,16 +164,16 @@ static bool too_small(struct mm_struct *mm)
 }
 
 /**
- * __quire_fork_copy - fork's decision on one table
- * @dst_vma: the child's
- * @src_vma: the parent's
- * @dst_pmd: the child's
- * @src_pmd: the parent's; points to a table
- * @addr: start of what fork copies now
- * @end: its end, within the table
+ * __quire_fork_copy - share one page table with the child, or have fork copy it
+ * @dst_vma: the child's VMA
+ * @src_vma: the parent's VMA
+ * @dst_pmd: the child's PMD
+ * @src_pmd: the parent's PMD; points to a page table
+ * @addr: start of the range that fork is about to copy
+ * @end: end of the range, within the page table
  *
- * Context: see the head of this file. Returns 1 if the child shares the table,
- * 0 if it is to be copied, -ENOMEM.
+ * Context: see the head of this file; may sleep.
+ * Return: 1 if the child shares the table, 0 if fork must copy it, or -ENOMEM.
  */
 int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src_vma,
 		      pmd_t *dst_pmd, pmd_t *src_pmd, unsigned long addr,
@@ -185,7 +188,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 		trace_fork_fallback(src_mm, addr, fork_count_names[FORK_REFUSED_FEW_TABLES]);
 		return 0;
 	}
-	/* By another area that reaches into it. */
+	/* Shared already, with another VMA that reaches into the table. */
 	if (pmd_pt_cow(*dst_pmd))
 		return 1;
 	reason = refusal(dst_vma, src_vma, dst_pmd, addr, end, &is_mixed);
@@ -203,7 +206,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	fork_count(reason);
 	trace_fork_fallback(src_mm, addr, fork_count_names[reason]);
 	ret = quire_pt_unshare(src_vma, src_pmd, addr, QUIRE_PT_FORK);
-	/* What Linux copies now: it would pass over a marked PMD without a word. */
+	/* Linux copies the table now. It would silently skip a marked PMD. */
 	VM_WARN_ON_ONCE(!ret && pmd_pt_marked(*src_pmd));
 	return ret;
 }
@@ -224,10 +227,11 @@ static const struct mm_walk_ops give_up_ops = {
 };
 
 /**
- * __quire_fork_failed - give up what a fork that failed shared
- * @mm: the child; both mmap_locks are held for writing
+ * __quire_fork_failed - leave the page tables that a failed fork has shared
+ * @mm: the child's mm
  *
- * Its tree has the parent's areas from where fork stopped.
+ * From where fork stopped, the child's tree contains the parent's VMAs.
+ * Context: both mmap_locks are held for writing; may sleep.
  */
 void __quire_fork_failed(struct mm_struct *mm)
 {
@@ -243,7 +247,7 @@ void __quire_fork_failed(struct mm_struct *mm)
 	}
 }
 
-/* What it could not undo is left to the next pass. */
+/* The next pass unshares what this one could not. */
 static void unshare(struct mm_struct *mm)
 {
 	quire_pt_unshare_mm(mm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The fork feature's own files to each other. */
+/* Declarations for the fork feature's own files. */
 #ifndef _MM_QUIRE_FORK_H
 #define _MM_QUIRE_FORK_H
 
@@ -9,19 +9,19 @@
 #include "../core/quire.h"
 #include "../pt/pt.h"
 
-/* Counters beside those of the tables, in the order of their names in fork.c. */
+/* Counters that are not counters of page tables, in the order of their names in fork.c. */
 enum fork_count {
 	FORK_REFUSED_POLICY,
 	FORK_REFUSED_FEW_TABLES,
 	FORK_REFUSED_VMA,
 	FORK_REFUSED_RANGE,
 	FORK_REFUSED_PINNED,
-	FORK_REFUSED_GONE,	/* an empty table of a file, taken away meanwhile */
-	FORK_REFUSED_LIMIT,	/* the memory cgroup has no room for what copies would charge */
+	FORK_REFUSED_GONE,	/* an empty table of a file was removed meanwhile */
+	FORK_REFUSED_LIMIT,	/* the memory cgroup has no room for the charges of the copies */
 	FORK_REFUSED_NOTIFIER,
 	FORK_REFUSED_OFF,
-	FORK_BACKGROUND_DONE,	/* children whose tables were all unshared */
-	FORK_BACKGROUND_EXITED,	/* given up: gone, or not wanted any more */
+	FORK_BACKGROUND_DONE,	/* children whose tables are all unshared */
+	FORK_BACKGROUND_EXITED,	/* children given up: gone, or the policy is off */
 	FORK_BACKGROUND_NO_MEMORY,
 	FORK_NR_COUNTS,
 };

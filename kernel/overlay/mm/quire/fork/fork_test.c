@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The pure parts of fork: what may be shared, and how fast the worker goes. */
+/* KUnit tests of fork's pure functions: what may be shared, and how fast the worker goes. */
 #include <kunit/test.h>
 #include <linux/mm.h>
 
@@ -30,7 +30,7 @@ static void shareable(struct kunit *test)
 
 	KUNIT_EXPECT_TRUE(test, quire_fork_vma_shareable(vma, vma));
 	for (i = 0; i < ARRAY_SIZE(never); i++) {
-		/* Not every architecture has each. */
+		/* Not every architecture has all of these flags. */
 		if (never[i] == VM_NONE)
 			continue;
 		other = area(test, PLAIN | never[i]);

@@ -2,20 +2,20 @@
 /*
  * /sys/kernel/debug/quire/prezero_check: walks all free blocks and reports how
  * many pages are marked, how many of the marked blocks are not zero, and by how
- * many pages the count is wrong; the last two must be none.
+ * many pages the count is wrong. The last two numbers must be 0.
  *
- * prezero_hibernate, beside it: 1 is what comes before hibernation, 0 what comes
- * after, for kernels and machines that cannot hibernate.
+ * prezero_hibernate, next to it: writing 1 does what precedes hibernation, 0 what
+ * follows it, for kernels and machines that cannot hibernate.
  *
- * Locking: zone->lock, with interrupts off, over the blocks of one pageblock at a
- * time, so that nobody can take one while it is looked at, and once more over all
- * lists of the zone, which must agree with its count. mem_hotplug_lock is held around
- * all of it, for reading, so that no memory goes away.
- * prezero_hibernate takes what prezero_pm_event() does.
+ * Locking: zone->lock, with interrupts off, is held over the blocks of one pageblock
+ * at a time, so that no block is taken while it is checked, and once more over all
+ * lists of the zone, which must agree with its count. mem_hotplug_lock is held for
+ * reading throughout, so that no memory goes away. prezero_hibernate takes the locks
+ * that prezero_pm_event() takes.
  *
- * Lifetime: the files are made at boot and stay; a report is its reader's.
+ * Lifetime: the files are made at boot and stay; a report belongs to its reader.
  *
- * Undo: reading changes nothing, except that an error takes the feature off. After
+ * Undo: reading changes nothing, except that an error disables the feature. After
  * a 1 there are no marks until a 0.
  */
 #include <linux/debugfs.h>
@@ -33,12 +33,12 @@ struct prezero_report {
 	unsigned long miscounted;
 };
 
-/* Returns how many pages to go on by. */
+/* Returns how many pages to advance by. */
 static unsigned long check_block(struct page *page, struct prezero_report *report)
 {
 	unsigned long nr;
 
-	/* On a page in use the flag has other meanings. */
+	/* On a page in use, the flag has other meanings. */
 	if (!PageBuddy(page))
 		return 1;
 	nr = 1UL << buddy_order(page);
@@ -70,7 +70,7 @@ static void check_contents(struct zone *zone, struct prezero_report *report)
 	}
 }
 
-/* In one hold of the lock, for the lists and the count must agree. */
+/* In one hold of the lock, because the lists and the count must agree. */
 static void check_count(struct zone *zone, struct prezero_report *report)
 {
 	unsigned int order, mt;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The engine "dma": any channel of the DMA engine core that fills memory, else
- * one that copies it, from a block of zeroes.
+ * The engine "dma": any channel of the DMA engine core that fills memory, or else
+ * one that copies from a block of zeroes.
  *
  * Locking: dma.lock is held over a block, so one block at a time is under way.
- * The callbacks run in the provider's context, and touch only what outlives
+ * The callbacks run in the provider's context and touch only what outlives
  * every channel: the struct is static, and is not used again after a hang.
  *
- * Lifetime: the channel is ours from start to stop. One that hangs is kept for
- * ever, with its mappings and the block of zeroes, for it may use them at any
- * time. It is asked to stop, for what that is worth: providers are known that say
- * yes and go on. Only one that is trusted is waited for, which may take for ever.
+ * Lifetime: the channel is ours from start to stop. A channel that hangs is kept
+ * forever, with its mappings and the block of zeroes, because it may use them at
+ * any time. It is asked to stop, although some providers say yes and go on. Only a
+ * trusted provider is waited for, and that may take forever.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
@@ -29,17 +29,21 @@
 #define MAX_IN_FLIGHT	8
 #define ZEROES		SZ_64K
 
+/*
+ * Key: S set by start, constant until stop; H @lock, and start and stop read it while
+ * no block is under way; A no lock, shared with the callbacks.
+ */
 static struct {
 	struct mutex lock;
-	struct dma_chan *chan;
-	struct device *dev;
-	bool fills;
-	bool hung;
-	void *zeroes;
-	dma_addr_t zeroes_addr;
-	atomic_t left;
-	bool failed;
-	struct completion done;
+	struct dma_chan *chan;		/* (S) */
+	struct device *dev;		/* (S) */
+	bool fills;			/* (S) or copies */
+	bool hung;			/* (H) never use the channel again */
+	void *zeroes;			/* (S) */
+	dma_addr_t zeroes_addr;		/* (S) */
+	atomic_t left;			/* (A) transfers not done, and one while submitting */
+	bool failed;			/* (A) */
+	struct completion done;		/* (A) */
 } dma = {
 	.lock = __MUTEX_INITIALIZER(dma.lock),
 	.done = COMPLETION_INITIALIZER(dma.done),
@@ -58,7 +62,7 @@ static void transfer_done(void *data, const struct dmaengine_result *result)
 	one_less();
 }
 
-/* For providers that know no results. */
+/* For providers that report no results. */
 static void transfer_ended(void *data)
 {
 	one_less();
@@ -96,7 +100,7 @@ static int hang(void)
 	return !ret && trust ? -ETIMEDOUT : -EINPROGRESS;
 }
 
-/* Zeroes as much as the channel takes at once; returns how much, or -errno. */
+/* Zeroes as much as the channel takes at once. Returns the number of bytes, or -errno. */
 static ssize_t run_transfers(dma_addr_t addr, size_t len, size_t transfer)
 {
 	unsigned long limit = msecs_to_jiffies(READ_ONCE(prezero_engine_timeout_ms));
@@ -105,7 +109,7 @@ static ssize_t run_transfers(dma_addr_t addr, size_t len, size_t transfer)
 
 	reinit_completion(&dma.done);
 	dma.failed = false;
-	/* One more than transfers, so that it does not end before all are submitted. */
+	/* One more than the transfers, so that it reaches 0 only when all are submitted. */
 	atomic_set(&dma.left, 1);
 	for (; at < len && nr < MAX_IN_FLIGHT; at += transfer, nr++)
 		if (!submit(addr + at, transfer))
@@ -151,7 +155,7 @@ unlock:
 	return ret;
 }
 
-/* As if it hung: what it was told may be under way, and it may read the zeroes. */
+/* Treated as a hang: its transfers may still be under way, and may read the zeroes. */
 static void dma_distrust(struct quire_zero_engine *engine)
 {
 	mutex_lock(&dma.lock);
@@ -181,7 +185,7 @@ static int make_zeroes(size_t len)
 	return -ENOMEM;
 }
 
-/* A bounce buffer, that is a copy by the CPU, would cost more than it saves. */
+/* Rejects bounce buffers: they are copies by the CPU and would cost more than they save. */
 static int set_up(struct quire_zero_engine *engine)
 {
 	struct dma_device *device = dma.chan->device;
@@ -208,7 +212,7 @@ static int dma_start(struct quire_zero_engine *engine)
 		dma.fills = false;
 		dma.chan = request_channel(DMA_MEMCPY);
 	}
-	/* Not -EPROBE_DEFER, which is nothing for user space. */
+	/* Not -EPROBE_DEFER, which means nothing to user space. */
 	if (IS_ERR(dma.chan))
 		return -ENODEV;
 	dma.dev = dmaengine_get_dma_device(dma.chan);

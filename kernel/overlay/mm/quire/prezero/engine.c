@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What zeroes free memory: the CPU, or an engine that may be chosen in its place.
+ * What zeroes free memory: the CPU, or an engine that may be chosen instead.
  *
- * The CPU is the default and the last resort. Another engine is not trusted:
- * - The first and the last word of each of its transfers are not zero before and
- *   must be after, for there are drivers that do not report errors.
- * - A block that it failed on is zeroed by the CPU.
- * - An engine that says that it is done when it is not, that does not come to an
- *   end, or that fails MAX_FAILURES times in a row is dropped: the CPU does the
- *   work until somebody chooses an engine again.
- * - A block that it may still write to is never given back. It is left with a
- *   reference on each page, as allocated, so that nobody waits for it to become
+ * The CPU is the default and the last resort. Other engines are not trusted:
+ * - The first and the last word of each transfer are not zero before it and must
+ *   be zero after it, because some drivers do not report errors.
+ * - If an engine fails on a block, the CPU zeroes the block.
+ * - An engine is dropped if it reports a block as done that is not, does not come
+ *   to an end, or fails MAX_FAILURES times in a row: the CPU does the work until an
+ *   engine is chosen again.
+ * - A block that an engine may still write to is never given back. It keeps a
+ *   reference on each page, as if allocated, so that nothing waits for it to become
  *   free: taking a block of memory offline around it fails at once.
  *
- * Locking: prezero_zero() is called with scrubbing not halted, and the engine is
- * changed while it is halted, by one task at a time under engine_mutex; so no
- * engine is stopped while it zeroes. engine_dropped and engine_failures may be
- * changed at any time by those that zero.
+ * Locking: prezero_zero() is called while scrubbing is not halted, and the engine
+ * is changed while it is halted, by one task at a time under engine_mutex; so no
+ * engine is stopped while it zeroes. Tasks that zero may change engine_dropped and
+ * engine_failures at any time.
  *
- * Lifetime: the engines are static. One is started before it is used and stopped
- * when another has taken its place and the last block is done; until then it stays
- * started, also while it is dropped or the feature is off.
+ * Lifetime: the engines are static. An engine is started before it is used, and
+ * stopped when another has replaced it and its last block is done. Until then it
+ * stays started, also while it is dropped or the feature is off.
  *
- * Undo: to choose "cpu" stops any other. Blocks that were left to an engine stay
- * allocated until the next boot.
+ * Undo: choosing "cpu" stops any other engine. Blocks that were left to an engine
+ * stay allocated until the next boot.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
@@ -44,15 +44,16 @@
 
 unsigned int prezero_engine_timeout_ms = 2000;
 
-/* Does an engine's word count that it has stopped after it hung, or that it is done? */
+/* Do we believe an engine that says it has stopped after a hang, or after a false "done"? */
 unsigned int prezero_trust_stop;
 
+/* Key: H changed under engine_mutex while scrubbing is halted; A atomic, no lock. */
 static DEFINE_MUTEX(engine_mutex);
-static struct quire_zero_engine *engine = &prezero_cpu_engine;
-static bool engine_dropped;
-static atomic_t engine_failures;
+static struct quire_zero_engine *engine = &prezero_cpu_engine;	/* (H) */
+static bool engine_dropped;		/* (A) */
+static atomic_t engine_failures;	/* (A) */
 
-/* Not worth a place in the caches: who will read it is not known yet. */
+/* Bypasses the caches, because it is not known yet which CPU will read the memory. */
 static void clear_uncached(void *start, size_t len)
 {
 	unsigned long addr = (unsigned long)start, end = addr + len;
@@ -76,7 +77,7 @@ static int cpu_zero(struct quire_zero_engine *e, struct page *page, unsigned int
 
 	for (done = 0; done < len; done += CHUNK) {
 		clear_uncached(start + done, min_t(size_t, CHUNK, len - done));
-		/* These stores are weakly ordered, and the next may be another CPU's. */
+		/* These stores are weakly ordered, and another CPU may make the next ones. */
 		wmb();
 		cond_resched_tasks_rcu_qs();
 	}
@@ -93,7 +94,7 @@ static struct quire_zero_engine * const engines[] = {
 	IS_ENABLED(CONFIG_DMA_ENGINE) ? &prezero_dma_engine : &prezero_cpu_engine,
 };
 
-/* Not instrumented: free memory is off limits for KASAN's checks. */
+/* Not instrumented, because KASAN does not allow access to free memory. */
 __no_sanitize_address
 static noinline void set_guards(void *start, size_t len, size_t transfer)
 {
@@ -117,13 +118,13 @@ static bool guards_are_zero(void *start, size_t len, size_t transfer)
 }
 
 /**
- * prezero_engine_try - have an engine zero a block, and look at what it did
- * @e: which
+ * prezero_engine_try - have an engine zero a block, and check the result
+ * @e: the engine
  * @page: the block's head, not on any list
  * @order: its order
  *
- * May sleep. Returns what the engine returned, or -EBADMSG where it claims to
- * be done and is not.
+ * Context: may sleep.
+ * Return: what the engine returned, or -EBADMSG if it claims to be done and is not.
  */
 int prezero_engine_try(struct quire_zero_engine *e, struct page *page, unsigned int order)
 {
@@ -175,8 +176,9 @@ static void failed(struct quire_zero_engine *e, int error)
  * @page: its head
  * @order: its order
  *
- * May sleep; scrubbing must not be halted. Returns true if the block is lost to
- * an engine that may still write to it; else it is zero.
+ * Context: may sleep; scrubbing must not be halted.
+ * Return: true if the block is lost to an engine that may still write to it; false
+ * if it is zero.
  */
 bool prezero_zero(struct page *page, unsigned int order)
 {
@@ -210,7 +212,8 @@ bool prezero_zero(struct page *page, unsigned int order)
 /**
  * prezero_engine_name - the engine in use
  *
- * Any context, takes no lock. Returns "cpu" where the one that was chosen is dropped.
+ * Context: any; takes no lock.
+ * Return: its name; "cpu" if the chosen engine is dropped.
  */
 const char *prezero_engine_name(void)
 {
@@ -232,11 +235,11 @@ static void change_engine(struct quire_zero_engine *to)
 
 /**
  * prezero_engine_choose - use an engine from now on
- * @name: "cpu" or another's
+ * @name: "cpu" or another engine's name
  *
- * May sleep; takes engine_mutex, and halts scrubbing. Returns 0, -EINVAL for an
- * unknown name, or the engine's own error, after which the one before is in use, or
- * the CPU if it is the same one.
+ * Context: may sleep; takes engine_mutex, and halts scrubbing.
+ * Return: 0, -EINVAL for an unknown name, or the error of the engine's start; after
+ * that error the previous engine stays in use, or the CPU if it is the same engine.
  */
 int prezero_engine_choose(const char *name)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * prezero's arithmetic. It needs max() and PAGE_SHIFT of the kernel and no more, so
- * that selftests/quire/prezero_math.c can build it, too.
+ * prezero's arithmetic. It needs only max() and PAGE_SHIFT of the kernel, so that
+ * selftests/quire/prezero_math.c can build it, too.
  */
 #ifndef _MM_QUIRE_PREZERO_MATH_H
 #define _MM_QUIRE_PREZERO_MATH_H
@@ -15,6 +15,9 @@
  * prezero_share - pages that are @permil thousandths of a zone
  * @managed: pages of the zone
  * @permil: 0 to 1000
+ *
+ * Context: any.
+ * Return: the number of pages.
  */
 static inline unsigned long prezero_share(unsigned long managed, unsigned int permil)
 {
@@ -22,12 +25,15 @@ static inline unsigned long prezero_share(unsigned long managed, unsigned int pe
 }
 
 /**
- * prezero_active - is a zone to be scrubbed; the hysteresis of scrub_start/stop
- * @active: was it so far
+ * prezero_active - whether to scrub a zone; the hysteresis of scrub_start/stop
+ * @active: whether it was scrubbed so far
  * @zeroed: its zeroed pages
  * @managed: its pages
  * @start: permil below which scrubbing starts
  * @stop: permil at which it ends; less than @start counts as @start
+ *
+ * Context: any.
+ * Return: whether to scrub the zone.
  */
 static inline bool prezero_active(bool active, unsigned long zeroed,
 				  unsigned long managed, unsigned int start,
@@ -43,6 +49,9 @@ static inline bool prezero_active(bool active, unsigned long zeroed,
  * @pages: pages of the batch
  * @rate: MB per second; 0 is no limit
  * @spent: milliseconds that the batch took
+ *
+ * Context: any.
+ * Return: milliseconds.
  */
 static inline unsigned int prezero_pause_ms(unsigned long pages, unsigned int rate,
 					    unsigned int spent)

@@ -4,27 +4,28 @@
  *
  * The idea of a daemon that zeroes free memory ahead of the faults that need
  * it, and the names scrub_start, scrub_stop and scrub_load, are from the
- * prezeroing work of 2004 and 2005. It kept two sets of free lists; here there
- * is one, and a flag: see include/linux/quire/prezero.h for where it is valid.
+ * prezeroing work of 2004 and 2005. That work kept two sets of free lists; here
+ * there is one set, and a flag: see include/linux/quire/prezero.h for where the
+ * flag is valid.
  *
- * Locking: a mark on a buddy list and struct prezero_zone are under zone->lock,
- * a mark on a pcp list is under the pcp lock. PG_zeroed is set and cleared with
- * non-atomic operations, as PG_reported is. A drain holds cpus_read_lock() and, in
- * it, zone_pcp_disable()'s mutex, as CPU hotplug does.
+ * Locking: zone->lock protects the marks on buddy lists and struct prezero_zone,
+ * the pcp lock protects the marks on a pcp list. PG_zeroed is set and cleared with
+ * non-atomic operations, as PG_reported is. A drain holds cpus_read_lock() and,
+ * inside it, zone_pcp_disable()'s mutex, as CPU hotplug does.
  *
- * Lifetime: prezero_zones is made at boot and stays. quire_prezero_marks_key is
- * enabled by the first start and disabled by a drain, after every list has been
+ * Lifetime: prezero_zones is allocated at boot and never freed. The first start
+ * enables quire_prezero_marks_key. A drain disables it, after every list has been
  * stripped and every allocation that took a page before that has finished.
  *
- * Undo: a mark is only a hint, so a drain clears all of them and touches no
- * page's contents. While a zone is stripped it is closed: nothing in it gets a
- * mark. Else an allocation that splits a marked block could put marked halves
- * on lists that have been stripped already.
+ * Undo: a mark is only a hint, so a drain clears all marks and touches no page's
+ * contents. While a zone is stripped it is closed: nothing in it gets a mark.
+ * Otherwise an allocation that splits a marked block could put marked halves on
+ * lists that have been stripped already.
  *
- * Accounting: a page whose mark is removed counts in lost_taken, until it is marked
- * again, handed out, or known to be lost otherwise. So nothing is hooked in what
- * takes marked blocks: compaction, isolation, memory failure, hotplug and page
- * reporting are what is left.
+ * Accounting: a page whose mark is removed counts in lost_taken until it is marked
+ * again, handed out, or known to be lost otherwise. So the code that takes marked
+ * blocks needs no hooks: what remains in lost_taken was taken by compaction,
+ * isolation, memory failure, hotplug and page reporting.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
@@ -41,7 +42,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/quire_prezero.h>
 
-/* Blocks that are looked at in one hold of zone->lock, and tries before the last. */
+/* Blocks examined in one hold of zone->lock, and tries before the last. */
 #define STRIP_BATCH	1024UL
 #define STRIP_TRIES	3
 
@@ -50,7 +51,7 @@ DEFINE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 
 DEFINE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
 
-/* Every page that is handed out as zero is looked at on a kernel that is to find errors. */
+/* Debug kernels check every page that is handed out as zero. */
 unsigned int prezero_verify __read_mostly = IS_ENABLED(CONFIG_DEBUG_VM);
 
 unsigned int quire_prezero_lacks __read_mostly = NR_PAGE_ORDERS;
@@ -59,9 +60,10 @@ static struct prezero_zone *prezero_zones __ro_after_init;
 
 /**
  * prezero_zone - what a zone holds
- * @zone: which
+ * @zone: the zone
  *
- * Any context; see struct prezero_zone for its lock.
+ * Context: any; see struct prezero_zone for its lock.
+ * Return: the zone's counts.
  */
 struct prezero_zone *prezero_zone(struct zone *zone)
 {
@@ -81,7 +83,7 @@ static void account(struct page *page, unsigned int order, int sign)
 		prezero_scrub_taken(zone);
 }
 
-/* Pages that count as taken were not: they are marked or in use, or lost as @why says. */
+/* Pages counted as taken were not: they are marked or in use, or lost for reason @why. */
 static void not_taken(unsigned long pages)
 {
 	prezero_count(PREZERO_LOST_TAKEN, -pages);
@@ -137,7 +139,7 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 {
 	unsigned int order;
 
-	/* A mark on the allocated part could get on a pcp list. */
+	/* With a mark, the allocated part could get on a pcp list. */
 	if (prezero_zone(page_zone(page))->closed) {
 		lost(PREZERO_LOST_DRAINED, 1UL << high);
 		return;
@@ -159,7 +161,9 @@ void __quire_prezero_split(struct page *page, unsigned int low,
  * @page: its head, on a buddy list
  * @order: its order
  *
- * Under zone->lock, in the same hold in which it was put back.
+ * Does nothing in a closed zone.
+ *
+ * Context: zone->lock is held, and has been since the block was put back.
  */
 void prezero_mark(struct page *page, unsigned int order)
 {
@@ -200,7 +204,10 @@ bool __quire_prezero_isolates(struct zone *zone)
  * @start: aligned to a word
  * @len: a multiple of a word
  *
- * Not instrumented: free memory is off limits for KASAN's checks.
+ * Not instrumented, because KASAN does not allow access to free memory.
+ *
+ * Context: any.
+ * Return: true if all bytes are zero.
  */
 __no_sanitize_address noinline
 bool prezero_is_zero(const void *start, size_t len)
@@ -220,7 +227,7 @@ static unsigned int class_of(unsigned int order)
 	return !order ? 0 : order < pageblock_order ? 1 : 2;
 }
 
-/* Would a request that may use zones up to @highest take from this one? Roughly. */
+/* A rough guess: would a request that may use zones up to @highest take from this zone? */
 static bool zone_is_used(struct zone *zone, enum zone_type highest)
 {
 	return zone_page_state(zone, NR_FREE_PAGES) >
@@ -232,10 +239,10 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 	enum zone_type highest = gfp_zone(GFP_HIGHUSER_MOVABLE);
 	int i;
 
-	/* init_on_alloc: it is cleared by the allocator in any case, so by nobody else. */
+	/* With init_on_alloc the allocator clears it in any case, so its caller need not. */
 	if (want_init_on_alloc(0))
 		return __GFP_ZERO;
-	/* The pool of a lower zone is not for those whom a higher one serves. */
+	/* A lower zone's pool is not for requests that a higher zone serves. */
 	for (i = highest; i >= 0; i--) {
 		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
 
@@ -250,13 +257,13 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 	return 0;
 }
 
-/* After an inconsistency no mark is believed; enabled=2 removes them. */
+/* After an inconsistency no mark is trusted; enabled=2 removes the marks. */
 static bool trusted(void)
 {
 	return !READ_ONCE(prezero_feature.broken);
 }
 
-/* What is about to be handed out as zero; with verify it is looked at. */
+/* With verify, checks memory that is about to be handed out as zero. */
 static bool is_as_marked(struct page *page, unsigned int order)
 {
 	if (!READ_ONCE(prezero_verify) ||
@@ -303,8 +310,9 @@ static void strip_block(struct page *page, unsigned int order)
 }
 
 /*
- * Under zone->lock. Blocks that were looked at go to the other end of the list.
- * Returns how many, @limit at most; 0 if no block of this order is marked.
+ * zone->lock is held. Moves examined blocks to the other end of the list. Returns
+ * how many it examined, @limit at most; 0 if no block of this order is marked, or the list is
+ * empty.
  */
 static unsigned long strip_some(struct zone *zone, unsigned int order, int mt, unsigned long limit)
 {
@@ -338,7 +346,7 @@ static void strip_lists(struct zone *zone)
 	}
 }
 
-/* Long with interrupts off, but nothing can move. */
+/* Interrupts are off for long, but nothing can move. */
 static void strip_lists_at_once(struct zone *zone)
 {
 	unsigned int order, mt;
@@ -351,7 +359,7 @@ static void strip_lists_at_once(struct zone *zone)
 	spin_unlock_irq(&zone->lock);
 }
 
-/* Returns how many pages are marked. */
+/* Returns how many pages on the zone's buddy lists are marked. */
 static unsigned long change_closed(struct zone *zone, int delta)
 {
 	struct prezero_zone *z = prezero_zone(zone);
@@ -365,10 +373,10 @@ static unsigned long change_closed(struct zone *zone, int delta)
 }
 
 /*
- * Marks only get fewer in a closed zone, but blocks move from one migrate type's
- * list to another's, so a walk that lets the lock go may miss some. Once the
- * buddy lists have none, none can get on a pcp list, and those that were there
- * lose their marks in being drained. Returns how many pages stay marked.
+ * In a closed zone the number of marks only falls, but blocks move from one migrate
+ * type's list to another's, so a walk that drops the lock may miss some. Once the
+ * buddy lists have no marks, no marked page can get on a pcp list, and draining the
+ * pcp lists clears the marks that were there. Returns how many pages stay marked.
  */
 static unsigned long strip_zone(struct zone *zone)
 {
@@ -389,9 +397,11 @@ static unsigned long strip_zone(struct zone *zone)
 /**
  * prezero_strip - remove all marks
  *
- * May sleep. Nothing may scrub meanwhile. An allocation that took its page
- * before may still have to consume the mark when this returns. Returns 0, or
- * -EBUSY after a warning where pages are counted that have no mark.
+ * An allocation that took its page before this call may still have to consume the
+ * mark when this returns.
+ *
+ * Context: may sleep; nothing may scrub meanwhile; takes cpus_read_lock().
+ * Return: 0, or -EBUSY after a warning if pages are counted that have no mark.
  */
 int prezero_strip(void)
 {
@@ -401,7 +411,7 @@ int prezero_strip(void)
 
 	if (!static_key_enabled(&quire_prezero_marks_key))
 		return 0;
-	/* A CPU that is going offline has lists that nobody else drains. */
+	/* Nothing else drains the pcp lists of a CPU that is going offline. */
 	cpus_read_lock();
 	for_each_populated_zone(zone) {
 		left = strip_zone(zone);
@@ -422,8 +432,8 @@ static int prezero_drain(void)
 	if (ret || !static_key_enabled(&quire_prezero_marks_key))
 		return ret;
 	/*
-	 * From a free list to post_alloc_hook() nobody sleeps, but a task may
-	 * be preempted or interrupted there.
+	 * The path from a free list to post_alloc_hook() does not sleep, but a task
+	 * may be preempted or interrupted there.
 	 */
 	synchronize_rcu_tasks();
 	synchronize_rcu();
@@ -431,7 +441,7 @@ static int prezero_drain(void)
 	return 0;
 }
 
-/* Why free memory cannot be kept zeroed on this machine, or NULL. */
+/* Returns why free memory cannot be kept zeroed on this machine, or NULL. */
 static const char *unsupported(void)
 {
 	if (want_init_on_free())
@@ -461,7 +471,7 @@ static int prezero_start(void)
 	return ret;
 }
 
-/* kscrubd may have blocks of another size to look for. */
+/* A new minimum may give kscrubd blocks to look for. */
 static ssize_t scrub_order_min_store(struct kobject *kobj, struct kobj_attribute *attr,
 				     const char *buf, size_t len)
 {
@@ -482,7 +492,7 @@ static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr
 	return ret ? ret : len;
 }
 
-/* Marked blocks of each order, from order 0 on, in the lines of /proc/buddyinfo. */
+/* Marked blocks by order, from order 0 on, one line a zone, as in /proc/buddyinfo. */
 static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
 	struct zone *zone;

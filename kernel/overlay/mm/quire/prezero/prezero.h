@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the files of prezero share: prezero.c keeps the marks, scrub.c makes
- * them, engine.c and dma.c zero the memory for that, check.c proves the marks,
+ * them, engine.c and dma.c zero the memory for scrub.c, check.c checks the marks,
  * prezero_test.c tests what needs no guest.
  */
 #ifndef _MM_QUIRE_PREZERO_H
@@ -13,7 +13,7 @@
 #include "math.h"
 #include "../core/quire.h"
 
-/* Indices into prezero_counts; the order of prezero_counter_names. */
+/* Indices into prezero_counts, in the order of prezero_counter_names. */
 enum prezero_counter {
 	PREZERO_ZEROED_PAGES,
 	PREZERO_SCRUBBED_PAGES,
@@ -45,13 +45,14 @@ static inline void prezero_count(enum prezero_counter counter, long delta)
 
 /**
  * struct prezero_zone - what a zone holds
- * @pages: pages in marked blocks of its buddy lists
- * @blocks: marked blocks by order
- * @closed: by how many the zone is being stripped; nothing gets a mark then
- * @isolates: the holder of zone->lock isolates blocks that come back as they are
- * @sated: kscrubd is to be woken when the zone falls below its share
+ * @pages: (z) pages in marked blocks of its buddy lists
+ * @blocks: (z) marked blocks by order
+ * @closed: (Z) how many strippers the zone has; nothing is marked while it is not 0
+ * @isolates: (Z) the holder of zone->lock isolates blocks and will put them back unused
+ * @sated: (Z) kscrubd is to be woken when the zone falls below its share
  *
- * Under zone->lock; read without it where a stale value only costs time.
+ * Key: Z zone->lock; z zone->lock, but read without it where a stale value only
+ * costs time.
  */
 struct prezero_zone {
 	unsigned long pages;
@@ -87,16 +88,18 @@ int prezero_scrub_init(void);
 
 /**
  * struct quire_zero_engine - what zeroes free memory
- * @name: as in the knob
- * @transfer: bytes of one transfer at most, a power of two; known after @start
- * @start: get ready; may sleep; 0 or -errno, then it is not used. May be NULL.
- * @stop: no longer used; nothing of it is under way. May be NULL.
- * @zero: zero a block and return when that is done; may sleep; may be called by
- *	several tasks at once. 0: the block is zero. -EINPROGRESS: the engine
- *	may write to the block at any time from now on, for ever. Other errors:
- *	the block may hold anything, but the engine has let go of it.
- * @distrust: it said that it was done and was not, so what it does may still come;
- *	it is not to be started again. May be NULL.
+ * @name: (C) its name in the knob
+ * @transfer: (S) most bytes of one transfer, a power of two
+ * @start: (C) get ready; may sleep; 0, or -errno and the engine is not used. May be NULL.
+ * @stop: (C) the engine is no longer used and has no block under way. May be NULL.
+ * @zero: (C) zero a block and return when that is done; may sleep; several tasks may call
+ * 	it at once. 0: the block is zero. -EINPROGRESS: the engine may write to the
+ * 	block at any time from now on, forever. Other errors: the block may hold
+ * 	anything, but the engine has let go of it.
+ * @distrust: (C) the engine reported a block as done that was not, so its writes may still
+ * 	come; it must not be started again. May be NULL.
+ *
+ * Key: C constant; S set by @start, constant while the engine is in use.
  *
  * An engine is not trusted: see engine.c.
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of prezero's arithmetic, and of its distrust of engines. */
+/* KUnit tests of prezero's arithmetic, and of its checks on engines. */
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/sizes.h>
@@ -23,7 +23,7 @@ static void hysteresis(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, prezero_active(true, 100, 1000, 100, 300));
 	KUNIT_EXPECT_TRUE(test, prezero_active(true, 299, 1000, 100, 300));
 	KUNIT_EXPECT_FALSE(test, prezero_active(true, 300, 1000, 100, 300));
-	/* A stop below the start ends where the start is. */
+	/* A stop below the start counts as the start. */
 	KUNIT_EXPECT_TRUE(test, prezero_active(true, 99, 1000, 100, 0));
 	KUNIT_EXPECT_FALSE(test, prezero_active(true, 100, 1000, 100, 0));
 	/* A share of 0 switches kscrubd off. */
@@ -58,7 +58,7 @@ static void is_zero(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, prezero_is_zero(buf, PAGE_SIZE - sizeof(long)));
 }
 
-/* An engine that does as it is told, and whether it zeroes @zeroes of the bytes. */
+/* A fake engine: zeroes the first @zeroes bytes and returns @ret. */
 struct fake_engine {
 	struct quire_zero_engine engine;
 	size_t zeroes;

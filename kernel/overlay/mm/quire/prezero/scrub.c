@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * kscrubd/N: zeroes free memory of node N while nothing better is to be done.
+ * kscrubd/N: zeroes free memory of node N while the CPU has nothing better to do.
  *
  * A batch of blocks is isolated under zone->lock, as free page reporting does,
  * zeroed with no lock held and with stores that bypass the caches, and put back
@@ -8,31 +8,31 @@
  *
  * Locking: scrub_gate is held for reading over a batch, by kscrubd or by a
  * writer of scrub_now, and for writing to change scrub_running or
- * scrub_suspended; so when it has been changed no batch is under way. It is
- * taken before zone->lock and never inside an allocation.
+ * scrub_suspended; so no batch is under way when either has been changed.
+ * scrub_gate is taken before zone->lock and never inside an allocation.
  *
- * Memory: a batch is up to 4 MB that nobody else can allocate for a moment. It
+ * Memory: a batch is up to 4 MB that nothing else can allocate for a moment. It
  * is only taken while the zone stays above its low watermark without it, and
  * without the free pages that are reserved for CMA. What is not zeroed yet goes
- * back when the zone falls below it, or when somebody waits for scrub_gate.
+ * back when the zone falls below the watermark, or when a task waits for scrub_gate.
  *
- * Sleep: kscrubd looks up each sleep_milliseconds while a zone has less than its
- * share and memory or time is short. When all zones have their share, or no block
- * to zero, it sleeps until it is woken: by who takes from a zone's share
- * (prezero_zone.sated) or by whose free pages merge to a large block
- * (quire_prezero_lacks), by memory that goes online, by a knob, or by time. The
- * first two are set under the zone->lock that decided it, and are looked at under
- * it. The wake is an irq_work, since zone->lock must not be held around the
- * scheduler's locks. It resets quire_prezero_lacks, which is all zones', and then
- * counts kscrubd_wakes; kscrubd reads that before it looks at its zones, so who came
- * meanwhile is seen.
+ * Sleep: kscrubd looks at its zones every sleep_milliseconds while a zone has less
+ * than its share and memory or time is short. When all zones have their share, or no
+ * block to zero, it sleeps until it is woken: by a task that takes from a zone's
+ * share (prezero_zone.sated), by free pages that merge to a large block
+ * (quire_prezero_lacks), by memory that goes online, by a knob, or by a timeout. The
+ * first two conditions are set under the zone->lock that decided them, and are tested
+ * under it. The wakeup is an irq_work, because zone->lock must not be held around the
+ * scheduler's locks. prezero_scrub_wake() resets quire_prezero_lacks, which all zones
+ * share, and then increments kscrubd_wakes. kscrubd reads kscrubd_wakes before it looks
+ * at its zones, so it misses no wakeup that comes meanwhile.
  *
  * Progress: a pass over a zone ends after as many pages as the zone has, however
- * fast others use the pool up, so that other zones have their turn.
+ * fast others use up the pool, so that other zones have their turn.
  *
- * Hibernation: after a resume struct pages are those of the image, but free
- * memory holds what the boot kernel left there. So the marks are stripped, and
- * no new ones are made, from before the image is made until all is over.
+ * Hibernation: after a resume the struct pages are those of the image, but free
+ * memory holds what the boot kernel left there. So marks are stripped, and no new
+ * ones are made, from before the image is made until hibernation or resume is over.
  */
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
@@ -60,14 +60,14 @@
 #define BATCH_BLOCKS	64
 #define BATCH_PAGES	(1UL << MAX_PAGE_ORDER)
 #define SCAN_LIMIT	256
-/* For what nobody tells of: blocks that change their list, or a zone its size. */
+/* For changes that wake nobody: blocks that change their list, or a zone its size. */
 #define LOOK_ANYWAY	(15 * 60 * HZ)
 
 enum scrub_fate { SCRUB_ZEROED, SCRUB_LEFT, SCRUB_LOST };
 
 /*
- * @skipped: some list was left half-way.
- * @lacks: no block to zero was found, and who makes one wakes kscrubd.
+ * @skipped: the scan of some list stopped before its end.
+ * @lacks: no block to zero was found; the next large block to appear wakes kscrubd.
  */
 struct scrub_batch {
 	struct page *page[BATCH_BLOCKS];
@@ -83,27 +83,27 @@ unsigned int scrub_order_min = 9;
 unsigned int scrub_rate_mb;
 unsigned int scrub_sleep_ms = 200;
 
-/* Permil of a zone; and other runnable tasks per CPU. */
+/* Permil of a zone; scrub_load is runnable tasks per CPU. */
 static unsigned int scrub_start = 100;
 static unsigned int scrub_stop = 300;
 static unsigned int scrub_load = 1;
 
+/* Key: G scrub_gate; A atomic; S changed by start and stop only, which are serialised. */
 static DECLARE_RWSEM(scrub_gate);
-static bool scrub_running;
-static bool scrub_suspended;
-static atomic_t scrub_waiters;
+static bool scrub_running;		/* (G) */
+static bool scrub_suspended;		/* (G) */
+static atomic_t scrub_waiters;		/* (A) tasks that wait for scrub_gate */
 
-/* By node; changed by start and stop only, which are serialised. */
-static struct task_struct **kscrubd __ro_after_init;
+static struct task_struct **kscrubd __ro_after_init;	/* (S) by node */
 static DECLARE_WAIT_QUEUE_HEAD(kscrubd_wait);
-static atomic_t kscrubd_wakes;
+static atomic_t kscrubd_wakes;		/* (A) */
 
-/* Movable memory first: it is what faults want, and it stays in one piece. */
+/* Movable memory first: faults want it, and it stays in one piece. */
 static const u8 scrub_types[] = { MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_UNMOVABLE };
 
 /*
- * Zeroed blocks are at the tail, so the head is where dirty ones are. Returns
- * false when the batch is full or the zone has nothing to spare.
+ * Zeroed blocks are at the tail, so dirty blocks are at the head. Returns false
+ * when the batch is full or the zone has nothing to spare.
  */
 static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 			 struct scrub_batch *batch)
@@ -114,7 +114,7 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 
 	list_for_each_entry_safe(page, next, list, buddy_list) {
 		if (++scanned > SCAN_LIMIT) {
-			/* Moves the list's head alone; the next batch looks from here on. */
+			/* This moves only the list's head: the next batch continues from here. */
 			list_rotate_to_front(&page->buddy_list, list);
 			batch->skipped = true;
 			return true;
@@ -161,14 +161,14 @@ unlock:
 static void put_part_back(struct page *page, unsigned int order, bool zeroed)
 {
 	__putback_isolated_page(page, order, get_pageblock_migratetype(page));
-	/* One that merged meanwhile is not marked. */
+	/* A block that merged meanwhile is not marked. */
 	if (zeroed && PageBuddy(page) && buddy_order(page) == order)
 		prezero_mark(page, order);
 }
 
 /*
- * Memory that failed while it was isolated was on no list that it could have been
- * taken from: it stays out, as if in use, and the block's other pages go back.
+ * A page that failed while its block was isolated was on no list from which it could
+ * have been taken: it stays out, as if in use, and the block's other pages go back.
  */
 static bool put_back_without_failed(struct page *page, unsigned int order)
 {
@@ -187,8 +187,8 @@ static bool put_back_without_failed(struct page *page, unsigned int order)
 }
 
 /*
- * Each pageblock goes back to the list of its own type, which may have changed
- * for one half of a large block.
+ * Each pageblock goes back to the list of its own type: the type of one half of a
+ * large block may have changed.
  */
 static void put_back(struct page *page, unsigned int order, bool zeroed)
 {
@@ -219,7 +219,7 @@ static void put_batch_back(struct zone *zone, struct scrub_batch *batch)
 	spin_unlock_irq(&zone->lock);
 }
 
-/* Does somebody need the memory, or wait for the gate? */
+/* Does anyone need the memory, or wait for the gate? */
 static bool in_the_way(struct zone *zone)
 {
 	return atomic_read(&scrub_waiters) ||
@@ -253,8 +253,9 @@ static void scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
 }
 
 /*
- * Has every list been seen to its end without a block to zero? Each batch goes on by
- * SCAN_LIMIT in each list that is longer. @vain: blocks so seen in the longest, so far.
+ * Has every list been scanned to its end without a block to zero? Each batch advances by
+ * SCAN_LIMIT in each list that is longer. @vain: blocks scanned in vain so far in the
+ * longest list.
  */
 static bool seen_all(struct zone *zone, const struct scrub_batch *batch, unsigned long *vain)
 {
@@ -270,13 +271,13 @@ static bool zone_active(struct zone *zone, bool active)
 			      READ_ONCE(scrub_stop));
 }
 
-/* What is above scrub_start kscrubd would not make anew; it may go for small things. */
+/* kscrubd would not replace what is above scrub_start, so that much may be split. */
 bool __quire_prezero_spares(struct zone *zone)
 {
 	return !zone_active(zone, false);
 }
 
-/* Has the zone its share? Then who takes from it wakes kscrubd. */
+/* Does the zone have its share? If so, the next task to take from it wakes kscrubd. */
 static bool zone_sated(struct zone *zone)
 {
 	struct prezero_zone *z = prezero_zone(zone);
@@ -298,12 +299,14 @@ static DEFINE_IRQ_WORK(kscrubd_wake_work, kscrubd_wake);
 /**
  * prezero_scrub_wake - kscrubd may have something to do
  *
- * Any context. Each kscrubd looks at its zones, once it has rested.
+ * Each kscrubd looks at its zones, once it has rested.
+ *
+ * Context: any.
  */
 void prezero_scrub_wake(void)
 {
 	WRITE_ONCE(quire_prezero_lacks, NR_PAGE_ORDERS);
-	/* A kscrubd that finds the count unchanged sets quire_prezero_lacks after this. */
+	/* The reset first: it must not undo what a kscrubd sets that saw the new count. */
 	smp_mb__before_atomic();
 	atomic_inc(&kscrubd_wakes);
 	irq_work_queue(&kscrubd_wake_work);
@@ -311,7 +314,9 @@ void prezero_scrub_wake(void)
 
 /**
  * prezero_scrub_taken - zeroed memory was taken from a zone that had its share
- * @zone: which; under its lock
+ * @zone: the zone
+ *
+ * Context: zone->lock is held.
  */
 void prezero_scrub_taken(struct zone *zone)
 {
@@ -321,7 +326,7 @@ void prezero_scrub_taken(struct zone *zone)
 	prezero_scrub_wake();
 }
 
-/* Are there more runnable tasks than scrub_load per CPU, this one counted? */
+/* Are there more than scrub_load runnable tasks per CPU, this task included? */
 static bool machine_busy(void)
 {
 	unsigned int load = READ_ONCE(scrub_load);
@@ -329,7 +334,7 @@ static bool machine_busy(void)
 	return load && nr_running() > load * num_online_cpus();
 }
 
-/* Sleeps as the rate demands; returns true if kscrubd is to look up. */
+/* Sleeps as the rate demands. Returns true if kscrubd is to stop. */
 static bool scrub_pause(unsigned long pages, unsigned long began)
 {
 	unsigned int pause = prezero_pause_ms(pages, READ_ONCE(scrub_rate_mb),
@@ -344,8 +349,8 @@ static bool scrub_pause(unsigned long pages, unsigned long began)
 }
 
 /*
- * Returns whether there may be more to do soon; if not, somebody wakes kscrubd.
- * @active: is it to reach scrub_stop.
+ * Returns whether there may soon be more to do. If not, kscrubd will be woken.
+ * @active: whether to go on up to scrub_stop.
  */
 static bool scrub_zone(struct zone *zone, bool *active)
 {
@@ -362,7 +367,7 @@ static bool scrub_zone(struct zone *zone, bool *active)
 		scrub_one_batch(zone, &batch);
 		if (!batch.blocks && !batch.lacks)
 			return true;
-		/* All there is is zero, or given to a hypervisor. */
+		/* All free blocks are zero, or given to a hypervisor. */
 		if (seen_all(zone, &batch, &vain)) {
 			*active = false;
 			return false;
@@ -374,7 +379,7 @@ static bool scrub_zone(struct zone *zone, bool *active)
 	return !zone_sated(zone);
 }
 
-/* Returns whether some zone may have more to do soon. */
+/* Returns whether some zone may soon have more to do. */
 static bool scrub_node(pg_data_t *pgdat, bool *active)
 {
 	bool more = false;
@@ -399,7 +404,7 @@ static int kscrubd_main(void *data)
 			wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop() ||
 						     atomic_read(&kscrubd_wakes) != wakes,
 						     LOOK_ANYWAY);
-		/* Many blocks may come, or go, at once. */
+		/* Many blocks may come or go at once. */
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(READ_ONCE(scrub_sleep_ms)));
 		wakes = atomic_read(&kscrubd_wakes);
@@ -408,7 +413,7 @@ static int kscrubd_main(void *data)
 	return 0;
 }
 
-/* The node's CPUs but for isolated and tickless ones. False if there are none. */
+/* The node's CPUs, without isolated and tickless ones. False if there are none. */
 static bool kscrubd_cpus(struct cpumask *mask, int nid)
 {
 	cpumask_and(mask, cpumask_of_node(nid), housekeeping_cpumask(HK_TYPE_DOMAIN));
@@ -416,7 +421,7 @@ static bool kscrubd_cpus(struct cpumask *mask, int nid)
 	return cpumask_intersects(mask, cpu_online_mask);
 }
 
-/* Memory of a node that has no CPU for it is not zeroed from afar. */
+/* Memory of a node without a CPU for kscrubd is not zeroed from another node. */
 static int kscrubd_run(int nid)
 {
 	static const struct sched_param param = { .sched_priority = 0 };
@@ -443,9 +448,11 @@ free_mask:
 }
 
 /**
- * prezero_scrub_halt - keep everybody from scrubbing for a moment
+ * prezero_scrub_halt - stop all scrubbing for a moment
  *
- * May sleep. When it returns no block is isolated; end with prezero_scrub_go_on().
+ * When it returns no block is isolated. End it with prezero_scrub_go_on().
+ *
+ * Context: may sleep; takes scrub_gate for writing.
  */
 void prezero_scrub_halt(void)
 {
@@ -467,10 +474,13 @@ static void scrub_set(bool *flag, bool value)
 }
 
 /**
- * prezero_scrub_start - let kscrubd run, one for each node with memory and CPUs
+ * prezero_scrub_start - start a kscrubd for each node with memory and CPUs
  *
- * May sleep. Returns 0 or -errno, and then nothing runs. A node that gets either
- * later has none until the feature is switched off and on.
+ * A node that gets memory or CPUs later has no kscrubd until the feature is switched
+ * off and on.
+ *
+ * Context: may sleep.
+ * Return: 0, or -errno and nothing runs.
  */
 int prezero_scrub_start(void)
 {
@@ -488,9 +498,11 @@ int prezero_scrub_start(void)
 }
 
 /**
- * prezero_scrub_stop - no more scrubbing
+ * prezero_scrub_stop - stop scrubbing
  *
- * May sleep. When it returns no block is isolated and none will be marked.
+ * When it returns no block is isolated and none will be marked.
+ *
+ * Context: may sleep.
  */
 void prezero_scrub_stop(void)
 {
@@ -507,11 +519,13 @@ void prezero_scrub_stop(void)
 /**
  * prezero_scrub_now - scrub until each zone has its share of scrub_stop
  *
- * May sleep, long. Does what kscrubd would, without its rate and load gates, and
- * at most once for every page of a zone; pages on pcp lists are drained first, as
- * time would do. Holds no lock but over a batch, so that switching the feature
- * off ends it. Returns 0 also where a zone has too few large free blocks; -EAGAIN
- * while the feature is off, -EINTR on a signal.
+ * Does what kscrubd would do, without its rate and load limits, and at most once for
+ * every page of a zone. Drains the pcp lists first, as would happen in time. Holds
+ * a lock only during a batch, so that switching the feature off ends it.
+ *
+ * Context: may sleep, for long.
+ * Return: 0, also if a zone has too few large free blocks; -EAGAIN while the feature
+ * is off; -EINTR on a signal.
  */
 int prezero_scrub_now(void)
 {
@@ -542,7 +556,9 @@ int prezero_scrub_now(void)
  * prezero_pm_event - hibernation begins or has ended
  * @event: PM_HIBERNATION_PREPARE and the like
  *
- * May sleep. In between there is no mark and none is made.
+ * In between there is no mark and none is made.
+ *
+ * Context: may sleep.
  */
 void prezero_pm_event(unsigned long event)
 {
@@ -573,7 +589,7 @@ static int prezero_memory_notify(struct notifier_block *nb, unsigned long event,
 	return NOTIFY_OK;
 }
 
-/* A zone may have less than its share now, or time. */
+/* The new value may give a zone less than its share, or kscrubd more time. */
 static int scrub_sysctl(const struct ctl_table *table, int write, void *buffer,
 			size_t *len, loff_t *pos)
 {
@@ -615,9 +631,10 @@ static struct ctl_table scrub_sysctls[] = {
 };
 
 /**
- * prezero_scrub_init - what exists while the feature is off, too
+ * prezero_scrub_init - make what exists also while the feature is off
  *
- * Boot only. Returns 0 or -ENOMEM.
+ * Context: boot only.
+ * Return: 0 or -ENOMEM.
  */
 int __init prezero_scrub_init(void)
 {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What memory cgroups are charged for tables that fork shares: as much as if each user had
- * a table of its own.
+ * What memory cgroups are charged for page tables that fork shares: as much as if each user had its
+ * own table.
  *
- * The page of a table is charged to the group of the process that made it. Fork charges the
- * same group one page more for each user that it adds. A user that copies the table hands
- * one of these charges to the page of its copy, and a user that leaves gives one back. So to
- * make a table private again charges nothing, whoever asks for it: no group meets its limit
- * because somebody looks at one of its processes, or because one of them gives memory back.
+ * The page of a table is charged to the cgroup of the process that made it. Fork charges that
+ * cgroup one more page for each user that it adds. A user that copies the table passes one of these
+ * charges to the page of its copy, and a user that leaves gives one back. So making a table private
+ * again charges nothing, no matter which task asks for it: no cgroup meets its limit because
+ * another process looks at one of its processes, or because one of them gives memory back.
  *
- * Linux charges the child's tables to the group of the process that forks. So fork moves the
- * charge for a table's page to that group before it has a second user, and a table that users
- * in another group share already gets no further user: the forker copies it and shares the
- * copy. If the group has no room fork does not share, and copies as Linux does.
+ * Linux charges the child's tables to the cgroup of the process that forks. So fork moves the
+ * charge for a table's page to that cgroup before the table has a second user. A table that users
+ * in another cgroup share already gets no further user: the forking process copies it and shares
+ * the copy. If the cgroup has no room, fork copies the table as Linux does.
  *
- * Locking: a table with N users has N - 1 charges beside that of its page. The two numbers
- * change together, under the PTL, and the page's group only while nobody shares the table.
+ * Locking: a table with N users has N - 1 charges beside that of its page. The two numbers change
+ * together under the PTL. The page's cgroup changes under the PTL, and only while the table is not
+ * shared.
  */
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
@@ -30,11 +31,12 @@ static struct obj_cgroup *table_objcg(struct ptdesc *pt)
 }
 
 /**
- * quire_pt_charge - charge the running task's group for one more user of a table
- * @objcg: set to the group, or to NULL if it is charged for nothing
+ * quire_pt_charge - charge the current task's cgroup for one more user of a table
+ * @objcg: set to the cgroup, or to NULL if nothing is charged
  *
- * Tries as hard as a caller does that can do without: the OOM killer does not run.
- * Context: may sleep. Return: 0, or -ENOMEM if the group has no room.
+ * Does not invoke the OOM killer, because the caller can do without the charge.
+ * Context: may sleep.
+ * Return: 0, or -ENOMEM if the cgroup has no room.
  */
 int quire_pt_charge(struct obj_cgroup **objcg)
 {
@@ -50,9 +52,11 @@ int quire_pt_charge(struct obj_cgroup **objcg)
 }
 
 /**
- * quire_pt_end_charge - let go of the group that quire_pt_charge() has charged
- * @objcg: the group, or NULL
- * @keep: a table has a user for it
+ * quire_pt_end_charge - put the cgroup that quire_pt_charge() has charged
+ * @objcg: the cgroup, or NULL
+ * @keep: the charge was used for a table's user
+ *
+ * Context: any.
  */
 void quire_pt_end_charge(struct obj_cgroup *objcg, bool keep)
 {
@@ -63,7 +67,7 @@ void quire_pt_end_charge(struct obj_cgroup *objcg, bool keep)
 	obj_cgroup_put(objcg);
 }
 
-/* Pass a charge of one page, which the group has already, to a table's page. */
+/* Pass a charge of one page, which the cgroup already has, to a table's page. */
 static void set_table_objcg(struct ptdesc *pt, struct obj_cgroup *objcg)
 {
 	struct folio *folio = ptdesc_folio(pt);
@@ -76,13 +80,14 @@ static void set_table_objcg(struct ptdesc *pt, struct obj_cgroup *objcg)
 }
 
 /**
- * quire_pt_claim - let a table be charged to the group that is charged for its next user
+ * quire_pt_claim - charge a table's page to the cgroup that is charged for its next user
  * @pt: the table
- * @objcg: what quire_pt_charge() has charged
- * @shared: has it several users
+ * @objcg: the cgroup that quire_pt_charge() has charged
+ * @shared: the table has several users
  *
- * Context: the PTL is held. Return: 0; -EXDEV if users in another group share it, -ENOMEM if
- * the group has no room for its page.
+ * Context: the PTL is held.
+ * Return: 0, -EXDEV if users in another cgroup share the table, or -ENOMEM if the cgroup has no
+ * room for its page.
  */
 int quire_pt_claim(struct ptdesc *pt, struct obj_cgroup *objcg, bool shared)
 {
@@ -103,7 +108,7 @@ int quire_pt_claim(struct ptdesc *pt, struct obj_cgroup *objcg, bool shared)
 }
 
 /**
- * quire_pt_uncharge - a user has left a table, and others have not
+ * quire_pt_uncharge - uncharge a user that has left a table which others still use
  * @pt: the table
  *
  * Context: the PTL is held.
@@ -117,11 +122,11 @@ void quire_pt_uncharge(struct ptdesc *pt)
 }
 
 /**
- * quire_pt_hand_charge - a user's charge becomes that of its copy's page
+ * quire_pt_hand_charge - pass a user's charge to the page of its copy
  * @pt: the table, which keeps another user
- * @copy: not charged yet
+ * @copy: the copy, not charged yet
  *
- * Context: the PTL is held.
+ * Context: the PTL of @pt is held.
  */
 void quire_pt_hand_charge(struct ptdesc *pt, struct ptdesc *copy)
 {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/quire/pt_check: proves the invariants of shared tables.
+ * /sys/kernel/debug/quire/pt_check: check the invariants of shared page tables.
  *
  * Reading it visits every process and compares
- *   - each shared table's users with the marked PMDs that point to it,
- *   - its owner with the processes that have it, or the orphans' mm,
- *   - each process's RSS counters with the entries that are charged to it,
- *   - the PMDs counted as marked with those found,
- *   - tables of shared memory with the registry, and with what is charged for them,
- *   - the PMDs that lead to these with those counted for the process,
- *   - the areas that users of a mixed table have where its entries are,
- * and asks that no migration entry is left.
+ *  - each shared table's users with the marked PMDs that point to it,
+ *  - its owner with the processes that use it, or the orphans' mm,
+ *  - each process's RSS counters with the entries that are charged to it,
+ *  - the count of marked PMDs with those found,
+ *  - tables of shared memory with the registry, and with what is charged for them,
+ *  - the PMDs that point to these tables with the process's count of them,
+ *  - the VMAs that the users of a mixed table have where it has entries,
+ * and checks that no migration entry is left.
  *
- * Writing "walk" to it walks over the writer's memory like somebody who does not know
- * of shared tables, and fails with ENOENT if there was none: the debug kernel warns.
+ * Writing "walk" to it walks over the writer's memory like a walker that does not know of shared
+ * tables. It fails with ENOENT if that met no shared table. The debug kernel warns.
  *
- * It is exact only while no process changes its memory, so a test calls it when
- * all is quiet; a failed comparison is repeated a few times before it is told.
+ * The check is exact only while no process changes its memory, so a test runs it when all is quiet.
+ * A failed comparison is repeated a few times before it is reported.
  *
- * Locking: check_lock serialises readers. Each process is visited under its
- * mmap_lock and, each while it is walked, its areas' locks, which keep faults out; one
- * table at a time under its page table lock.
+ * Locking: check_lock serialises readers. Each process is visited with mmap_lock held for writing,
+ * and each VMA is locked for writing before it is walked, which keeps faults out. One page table at
+ * a time is visited under its PTL.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
@@ -45,27 +45,27 @@ static DEFINE_MUTEX(check_lock);
 
 struct seen_table {
 	unsigned long found;	/* marked PMDs that point to it */
-	unsigned long users;	/* as it says itself */
+	unsigned long users;	/* the table's own count */
 	struct mm_struct *owner;
 	bool owner_has_it;
 	bool file;		/* maps shared memory */
 	bool laid_out;
-	unsigned long layout;	/* what its entries map, as the first user's areas say */
+	unsigned long layout;	/* hash of what its entries map, from the first user's VMAs */
 };
 
 struct check {
 	struct seq_file *m;
 	struct xarray tables;	/* PFN -> struct seen_table */
-	pmd_t *pmd;		/* of the shared table whose areas are walked, */
-	struct seen_table *table;	/* the table, and of these areas */
-	unsigned long layout;
-	long *counts;		/* where its entries are counted */
+	pmd_t *pmd;		/* PMD of the shared table whose VMAs are being walked */
+	struct seen_table *table;	/* that table */
+	unsigned long layout;	/* hash of what these VMAs map */
+	long *counts;		/* where the table's entries are counted */
 	unsigned long marked;
 	unsigned long processes;
-	pid_t pid;		/* that is walked */
+	pid_t pid;		/* the process that is walked */
 	unsigned int complaints;
-	long rss[NR_MM_COUNTERS];	/* of the process that is walked */
-	unsigned long shm_pmds;		/* likewise */
+	long rss[NR_MM_COUNTERS];	/* of that process */
+	unsigned long shm_pmds;		/* of that process */
 	long orphans[NR_MM_COUNTERS];
 	long shm[NR_MM_COUNTERS];
 	unsigned long migrations;	/* entries of migrations that have not ended */
@@ -93,7 +93,7 @@ static void count_entry(struct check *check, long *rss, struct vm_area_struct *v
 		return;
 	}
 	entry = pte_to_swp_entry(pte);
-	/* pfn_swap_entry_folio() believes that the folio of a migration entry is locked. */
+	/* pfn_swap_entry_folio() asserts that the folio of a migration entry is locked. */
 	if (!non_swap_entry(entry))
 		rss[MM_SWAPENTS]++;
 	else if (is_migration_entry(entry))
@@ -116,7 +116,7 @@ static struct seen_table *seen(struct check *check, unsigned long pfn)
 	return table;
 }
 
-/* Where the entries are to be counted; NULL if they are another's. */
+/* Returns where to count the entries; NULL if they are charged to another process. */
 static long *note_shared(struct check *check, struct seen_table *table, pmd_t *pmd,
 			 struct mm_struct *mm)
 {
@@ -146,7 +146,7 @@ static long *note_shared(struct check *check, struct seen_table *table, pmd_t *p
 	return rss;
 }
 
-/* All areas of the process that reach into the table were seen. */
+/* All of the process's VMAs that reach into the table have been walked. */
 static void end_table(struct check *check)
 {
 	struct seen_table *table = check->table;
@@ -163,7 +163,7 @@ static void end_table(struct check *check)
 	check->pmd = NULL;
 }
 
-/* The first area of the process, or another one, that reaches into a shared table. */
+/* Called for each of the process's VMAs that reaches into a shared table. */
 static void begin_table(struct check *check, pmd_t *pmd, struct mm_struct *mm)
 {
 	if (check->pmd == pmd)
@@ -239,7 +239,7 @@ static int check_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 
 static const struct mm_walk_ops check_ops = {
 	.pmd_entry = check_pmd_entry,
-	.walk_lock = PGWALK_WRLOCK,	/* keeps out faults under a VMA's lock, too */
+	.walk_lock = PGWALK_WRLOCK,	/* also keeps out faults under a VMA's lock */
 	QUIRE_READS_SHARED,
 };
 
@@ -260,7 +260,7 @@ static void check_mm_struct(struct check *check, struct mm_struct *mm, pid_t pid
 	check->shm_pmds = 0;
 	check->pid = pid;
 	mmap_write_lock(mm);
-	/* What hugetlb maps is not walked, and in no RSS counter. */
+	/* hugetlb's mappings are not walked and are in no RSS counter. */
 	walk_page_range(mm, 0, TASK_SIZE_MAX, &check_ops, check);
 	end_table(check);
 	for (i = 0; i < NR_MM_COUNTERS; i++) {
@@ -363,7 +363,7 @@ static int pt_check_show(struct seq_file *m, void *v)
 
 	mutex_lock(&check_lock);
 	while ((ret = check_once(m, &check)) == 0 && check.complaints && --attempts) {
-		/* Forget what was told. */
+		/* Discard the report of this attempt. */
 		m->count = 0;
 		msleep(50);
 	}
@@ -371,7 +371,7 @@ static int pt_check_show(struct seq_file *m, void *v)
 	return ret;
 }
 
-/* As a walk would that takes any table for its own: there must be none. */
+/* Map a shared table like a walker that takes every table for private: it must be refused. */
 static int forget_pmd_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			    struct mm_walk *walk)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The two kinds of shared tables: what is counted for each, and the feature that shares it.
+ * The two kinds of shared page tables: the counters and the feature of each kind.
  *
- * fork shares copy-on-write tables, whose rules are in pt.c, and shm shares those of shared
- * memory, whose rules are in shm/shm.c. pt knows of neither feature: it has a struct
- * quire_pt_class of each, and the PMD tells which one is to be asked.
+ * fork shares copy-on-write tables; pt.c has their rules. shm shares tables of shared memory;
+ * shm/shm.c has their rules. pt depends on neither feature: each registers a struct quire_pt_class,
+ * and the PMD tells which one to call.
  *
  * Locking: none. quire_pt_classes is written at boot, before a table is shared.
  */
@@ -68,11 +68,12 @@ const struct quire_counters quire_pt_file_counters = {
 };
 
 /**
- * quire_pt_register - name the feature that shares tables of a kind
- * @kind: which
+ * quire_pt_register - register the feature that shares tables of one kind
+ * @kind: the kind
  * @class: static storage
  *
- * Context: boot, before the feature is switched on. Return: 0 or -ENOMEM.
+ * Context: boot, before the feature is switched on.
+ * Return: 0 or -ENOMEM.
  */
 int __init quire_pt_register(enum quire_pt_kind kind, const struct quire_pt_class *class)
 {
@@ -86,10 +87,11 @@ int __init quire_pt_register(enum quire_pt_kind kind, const struct quire_pt_clas
 /**
  * quire_pt_start - prepare for the first shared table
  *
- * Walkers without the lock, from before the first table is shared, must be gone: those that
- * were preempted between the test of the key and their lock, too. Walks over a file's VMAs
- * may sleep; shm/join.c waits for those.
- * Context: may sleep. Return: 0.
+ * Lockless walkers that tested the key before it was enabled must have finished before a table is
+ * shared, including those that were preempted between the test and their lock. Walks over a file's
+ * VMAs may sleep; shm/join.c waits for those.
+ * Context: may sleep.
+ * Return: 0.
  */
 int quire_pt_start(void)
 {
@@ -100,13 +102,16 @@ int quire_pt_start(void)
 }
 
 /**
- * quire_pt_marked_pmds - how many PMDs lead to copy-on-write tables
+ * quire_pt_marked_pmds - how many PMDs point to shared copy-on-write tables
  *
- * Context: any. Return: the number, or more while it changes.
+ * Context: any.
+ * Return: the number, or a higher one while it changes.
  */
 unsigned long quire_pt_marked_pmds(void)
 {
-	/* In this order: what is marked and unmarked meanwhile must not hide another one. */
+	/*
+	 * Read this one first: a PMD that is marked and unmarked meanwhile must not hide another.
+	 */
 	unsigned long unmarked = quire_counter(&quire_pt_cow_counters, PT_PMDS_UNMARKED);
 
 	return quire_counter(&quire_pt_cow_counters, PT_PMDS_MARKED) - unmarked;
@@ -121,8 +126,10 @@ static void count(enum quire_pt_kind kind, unsigned int event)
 }
 
 /**
- * quire_pt_count_cleared - the reverse map has cleared an entry of a table with several users
- * @kind: of the table
+ * quire_pt_count_cleared - count an entry that the reverse map cleared for several users
+ * @kind: the kind of the table
+ *
+ * Context: any.
  */
 void quire_pt_count_cleared(enum quire_pt_kind kind)
 {
@@ -130,9 +137,11 @@ void quire_pt_count_cleared(enum quire_pt_kind kind)
 }
 
 /**
- * quire_pt_count_flush - TLBs of users of a shared table are flushed, or will be
- * @kind: of the table
+ * quire_pt_count_flush - count a TLB flush, done or deferred, for a shared table's user
+ * @kind: the kind of the table
  * @why: the cause
+ *
+ * Context: any.
  */
 void quire_pt_count_flush(enum quire_pt_kind kind, enum quire_pt_flush why)
 {
@@ -140,17 +149,18 @@ void quire_pt_count_flush(enum quire_pt_kind kind, enum quire_pt_flush why)
 }
 
 /**
- * __quire_pt_unshare - have a process no longer use a shared table
- * @vma: covers the table, or reaches into it if that is mixed
+ * __quire_pt_unshare - stop a process from using a shared table
+ * @vma: covers the table, or reaches into it if the table is mixed
  * @pmd: marked when the caller looked
  * @addr: any address that the table maps
  * @cause: who asks
  * @gfp: 0, or __GFP_NOFAIL
  *
- * Of private memory it has a table of its own afterwards. Of shared memory it may have none,
- * for the file has what it loses.
- * Context: may sleep. mmap_lock or the VMA's lock is held, for reading at least, and keeps
- * fork from marking the PMD again. Return: 0, or -ENOMEM if @gfp is 0; it is shared still then.
+ * For private memory the process has its own table afterwards. For shared memory it may have none,
+ * because its entries can be filled again from the file.
+ * Context: may sleep; mmap_lock or the VMA's lock is held, for reading at least, which keeps fork
+ * from marking the PMD again.
+ * Return: 0, or -ENOMEM with the table still shared, only if @gfp is 0.
  */
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp)
@@ -161,13 +171,14 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 }
 
 /**
- * __quire_pt_still_shared - has a table another user?
+ * __quire_pt_still_shared - does a table have another user?
  * @vma: covers the whole table
  * @pmd: marked when the caller looked
  * @addr: any address that the table maps
  *
- * For those who skip shared tables: the last user's is its own. Allocates nothing.
- * Context: as __quire_pt_unshare(), but does not sleep. Return: whether it has.
+ * For callers that skip shared tables. The last user adopts the table. Allocates nothing.
+ * Context: as __quire_pt_unshare(), but does not sleep.
+ * Return: whether it has.
  */
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
@@ -177,10 +188,11 @@ bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned lo
 }
 
 /**
- * quire_pt_stray - a marked PMD outlived its VMA
- * @pmd: what it is, or was
+ * quire_pt_stray - report a marked PMD that outlived its VMA
+ * @pmd: the PMD's value
  *
- * A bug. The table leaks; the users' memory is safe. Context: any.
+ * This is a bug. The table leaks, but its users' memory is safe.
+ * Context: any.
  */
 void quire_pt_stray(pmd_t pmd)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Copying a shared table for one of its users, by the functions with which Linux's fork copies
- * an entry.
+ * Copy a shared page table for one of its users, with the functions by which Linux's fork copies an
+ * entry.
  *
- * Those want to know the areas that they copy from and to. Here both are an area of the orphans'
- * mm. It is copy-on-write, as all that a shared table maps is, and its mm has no pins, as no
- * page of a shared table has; so nothing is refused because references of others look like a
- * pin. Of the areas in whose tables the entries are nothing else matters to the copy, and of a
- * mixed table they are not all the same.
+ * These functions take the VMAs to copy from and to. Here both are one VMA of the orphans' mm. It
+ * is copy-on-write, like everything that a shared table maps. Its mm has no pins, because no page
+ * of a shared table is pinned, so no entry is refused because other references look like a pin.
+ * Nothing else about the VMAs of the entries matters to the copy. In a mixed table these VMAs
+ * differ.
  */
 #include <linux/mm.h>
 #include <linux/rmap.h>
@@ -25,7 +25,7 @@ void __init quire_pt_init_copy(void)
 	vm_flags_init(&quire_pt_orphans_area, VM_READ | VM_MAYREAD | VM_MAYWRITE);
 }
 
-/* A private page of a file that nobody wrote to: it faults in again. */
+/* Is this a private file mapping's page that was not written to? It faults in again. */
 static bool is_of_file(unsigned long addr, pte_t pte)
 {
 	struct page *page = vm_normal_page(&quire_pt_orphans_area, addr, pte);
@@ -34,10 +34,10 @@ static bool is_of_file(unsigned long addr, pte_t pte)
 }
 
 /*
- * What a device uses exclusively becomes the CPU's again, which takes the protection of the
- * area. In a mixed table it may be another one than was passed, or one that munmap() has taken
- * out of the tree already: then the one that was passed must do, for the entry is for reading
- * only in the end. -ENOENT: the entry is present now. -EBUSY: its page is locked.
+ * Restore a device-exclusive entry for the CPU, with the protection of its VMA. In a mixed table
+ * that may not be the VMA that was passed, or munmap() may have taken it out of the tree already.
+ * Then the VMA that was passed must do, because the entry ends up read-only. Returns -ENOENT if the
+ * entry is present now, or -EBUSY if its page is locked.
  */
 static int restore(struct vm_area_struct *vma, pte_t *dst_pte, pte_t *src_pte,
 		   unsigned long addr, int *rss)
@@ -48,7 +48,7 @@ static int restore(struct vm_area_struct *vma, pte_t *dst_pte, pte_t *src_pte,
 	return copy_nonpresent_pte(vma->vm_mm, vma->vm_mm, dst_pte, src_pte, vma, vma, addr, rss);
 }
 
-/* Returns 1 if the entry is done, 0 if it is present now, or what makes it wait. */
+/* Returns 1 if the entry is done, 0 if it is present now, or -errno if it must wait. */
 static int copy_nonpresent(struct vm_area_struct *vma, pte_t *dst_pte, pte_t *src_pte,
 			   unsigned long addr, int *rss)
 {
@@ -65,17 +65,17 @@ static int copy_nonpresent(struct vm_area_struct *vma, pte_t *dst_pte, pte_t *sr
 
 /**
  * quire_pt_copy_slots - copy the entries of a table as fork would
- * @vma: of the user for which it is
+ * @vma: a VMA of the user that gets the copy
  * @copy: empty
  * @pt: the shared table
- * @addr: what both map first
- * @rss: incremented by what was copied
- * @mixed: leave out the pages of files, as fork does where it can
+ * @addr: the first address that both map
+ * @rss: incremented for what was copied
+ * @mixed: leave out pages of files, as fork does where it can
  *
- * Context: the source's page table lock is held, no process knows the copy. Entries of both
- * are write-protected and not exclusive when copied.
- * Return: how many slots were done: less than all if one's swap count cannot be raised
- * before its map is continued, or if a device's page is locked.
+ * Entries of both tables are write-protected and not exclusive once they are copied.
+ * Context: @pt's PTL is held; no process can reach the copy.
+ * Return: how many slots were done. Less than all if the swap map must be extended before an
+ * entry's swap count can be raised, or if a device's page is locked.
  */
 int quire_pt_copy_slots(struct vm_area_struct *vma, struct ptdesc *copy, struct ptdesc *pt,
 			unsigned long addr, int *rss, bool mixed)

@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Flushing the TLBs of a shared table's users after the reverse map has cleared an entry.
+ * Flushing the TLBs of a shared page table's users after the reverse map has cleared an entry.
  *
- * The walk that clears the entry visits an area of each user anyway, for each has a link
- * wherever a page of the table can be found (docs/rmap.md). So the first visit clears the
- * entry and flushes for the user that it visits, now or with reclaim's batch, and each later
- * visit flushes for its user. The walk goes on to its end for that, though nothing maps the
- * page any more.
+ * The walk of the reverse map visits a VMA of each user anyway, because each user has a link
+ * wherever a page of the table can be found (docs/rmap.md). The first visit clears the entry and
+ * flushes for the user that it visits, at once or with reclaim's batch. Each later visit flushes
+ * for its own user. For that the walk goes on to its end although nothing maps the page any more.
  *
- * Why no TLB keeps the translation: take a process that was a user when the entry was cleared,
- * which is to say that its PMD led to the table, or did until it began to leave.
+ * Why no TLB keeps the translation: consider a process that was a user when the entry was cleared.
+ * Its PMD pointed to the table, or had done so until the process began to leave.
  *
- *  - It had begun to leave and had not flushed: the table says so (leaving), and all CPUs
+ *  - The process had begun to leave and had not flushed: the table says so (leaving), and all CPUs
  *    flush at once.
- *  - Its PMD led to the table. Then it was not visited before, for that visit would have
- *    cleared the entry. Nor has it become a user since its visit: fork makes a new process one,
- *    which has not run yet; of a table of shared memory nobody becomes a user while a walk is
- *    under way (shm/shm.c), but the first of a new one, which is its only one until then.
- *    (A process whose table fork is about to share may still write by way of its TLB. It is
- *    visited before its child, whose links are behind its own, and the entry tells.)
- *  - So it is visited later, whether it leaves, copies or adopts the table meanwhile or not,
- *    for its area cannot leave the reverse map during the walk. The visit does not look at
- *    the PMD: it flushes for each process that has ever shared a table.
- *  - KSM's walks go by its own items, and may visit others: all CPUs flush. So they do
- *    if a walk breaks off.
+ *  - Its PMD pointed to the table. Then the walk had not visited the process before, because that
+ *    visit would have cleared the entry. Nor did the process become a user after its visit. Fork
+ *    adds only a new process, which has not run yet. A process cannot join a table of shared memory
+ *    while a walk is under way (shm/shm.c); it can only be the first user of a new table, and then
+ *    the only one until the walk ends. (A process whose table fork is about to share may still
+ *    write through its TLB. It is visited before its child, whose links follow its own, and the
+ *    entry tells whether it may write.)
+ *  - So the walk visits the process later, whether or not it leaves, copies or adopts the table
+ *    meanwhile, because its VMA cannot leave the reverse map during the walk. The visit does not
+ *    look at the PMD: it flushes for each process that has ever shared a table.
+ *  - KSM's walks follow KSM's own items and may visit other processes, so all CPUs flush. All CPUs
+ *    also flush if a walk breaks off.
  *
- * Reclaim keeps the page until it has flushed its batch, and migration copies it after the
- * walk. What is left in a TLB until then is for reading where the table is copy-on-write. Where
- * it maps shared memory it may be for writing, as what Linux defers may be: the page is
- * marked dirty then, and the batch flushes before the page is written out.
+ * Reclaim keeps the page until it has flushed its batch, and migration copies the page after the
+ * walk. A translation that stays in a TLB until then is read-only if the table is copy-on-write. If
+ * the table maps shared memory it may be writable, as may be what Linux defers: the page is marked
+ * dirty then, and the batch is flushed before the page is written out.
  *
- * By mm->tlb_flush_batched munmap, mprotect and their like flush what reclaim has deferred. It is
- * raised for the first user alone. The others' tables have QUIRE_PT_STALE, under the PTL: who
- * copies or adopts such a table flushes what it maps, who leaves one does so anyway, and
- * truncation, which changes entries in place, flushes for all users.
+ * munmap(), mprotect() and similar calls flush what reclaim has deferred if mm->tlb_flush_batched
+ * says so, which is raised for the first user only. For the other users the table has
+ * QUIRE_PT_STALE, under the PTL: a process that copies or adopts such a table flushes what it maps,
+ * a process that leaves a table flushes anyway, and truncation, which changes entries in place,
+ * flushes for all users.
  *
- * Locks: the walk holds the lock of the reverse map. current->quire_unflushed belongs to it.
- * Truncation holds the file's i_mmap lock and the PTL, and current->tlb_ubc, reclaim's batch,
- * is empty again when flush_areas() returns.
+ * Locks: the walk holds the lock of the reverse map. current->quire_unflushed belongs to the walk.
+ * Truncation holds the file's i_mmap lock and the PTL. current->tlb_ubc, reclaim's batch, is empty
+ * again when flush_areas() returns.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -51,7 +52,7 @@
 #include "../../internal.h"
 #include "pt.h"
 
-/* Of current->quire_unflushed: an entry of such a table was cleared. */
+/* Bits of current->quire_unflushed: an entry of such a table was cleared. */
 #define UNFLUSHED_COW	1
 #define UNFLUSHED_FILE	2
 
@@ -63,7 +64,7 @@ static void count_flush(unsigned int unflushed, enum quire_pt_flush why)
 		quire_pt_count_flush(QUIRE_PT_FILE, why);
 }
 
-/* For who does not know the users. Interrupts are on. */
+/* For callers that do not know the users. Interrupts are on. */
 static void flush_all(unsigned int unflushed)
 {
 	count_flush(unflushed, QUIRE_FLUSH_ALL);
@@ -71,10 +72,10 @@ static void flush_all(unsigned int unflushed)
 }
 
 /**
- * __quire_pvmw_cleared - the reverse map has cleared an entry of a table with several users
- * @pvmw: has found it; the PTL is held
+ * __quire_pvmw_cleared - note that an entry of a table with several users was cleared
+ * @pvmw: the walk that has found the entry
  *
- * Context: the TLBs of the process that the walk visits are flushed, or will be.
+ * Context: the PTL is held; the TLBs of the process that the walk visits are flushed, or will be.
  */
 void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 {
@@ -90,8 +91,9 @@ void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 }
 
 /*
- * False if no other CPU has to flush, so that the page is flushed alone: as it is for each user
- * that has an entry of its own. @writable: it may be written to by way of a TLB until then.
+ * Returns false if no other CPU must flush. Then the caller flushes the page alone, as is done for
+ * each user that has an entry of its own. @writable: until the flush, the page may be written to
+ * through a TLB.
  */
 static bool defer_flush(struct mm_struct *mm, unsigned long start, bool writable)
 {
@@ -110,18 +112,19 @@ static bool defer_flush(struct mm_struct *mm, unsigned long start, bool writable
 }
 
 /**
- * __quire_rmap_visit - the reverse map visits an area after it has cleared an entry
- * @folio: whose entry
- * @pvmw: of the area, not begun
- * @migrates: the walk is migration's
+ * __quire_rmap_visit - visit a VMA after the reverse map has cleared an entry
+ * @folio: the folio of the entry
+ * @pvmw: the walk in this VMA, not begun
+ * @migrates: the walk belongs to migration
  *
- * Flushes for the area's process, now or at the end of the walk or of reclaim's batch.
- * Return: whether that was all there is to do, as nothing maps the folio any more.
+ * Flushes for the VMA's mm: now, at the end of the walk, or with reclaim's batch.
+ * Context: a lock of the reverse map is held; interrupts are on.
+ * Return: true if nothing maps the folio any more, so that this was all there is to do.
  */
 bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, bool migrates)
 {
 	struct mm_struct *mm = pvmw->vma->vm_mm;
-	/* Where the table is copy-on-write nobody writes by way of a TLB. */
+	/* Nobody writes through a TLB if the table is copy-on-write. */
 	bool writable = folio_test_dirty(folio) && !folio_test_anon(folio);
 
 	if (test_bit(MMF_QUIRE_PT, &mm->flags)) {
@@ -135,7 +138,9 @@ bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, 
 }
 
 /**
- * __quire_rmap_broken_off - the reverse map's walk ends before all users were visited
+ * __quire_rmap_broken_off - flush all CPUs, as the walk ends before all users were visited
+ *
+ * Context: interrupts are on.
  */
 void __quire_rmap_broken_off(void)
 {
@@ -145,11 +150,12 @@ void __quire_rmap_broken_off(void)
 }
 
 /**
- * __quire_rmap_walked - the reverse map's walk has come to its end
- * @folio: for which
- * @flags: of the walk
+ * __quire_rmap_walked - end a walk that has cleared entries of tables with several users
+ * @folio: the folio
+ * @flags: the walk's TTU_*
  *
- * Flushes unless the caller will.
+ * Flushes what was deferred, unless the caller will.
+ * Context: interrupts are on.
  */
 void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags)
 {
@@ -160,13 +166,13 @@ void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags)
 	current->quire_unflushed = 0;
 }
 
-/* A part of a file that a shared table maps, and what an area must have that leads to the table. */
+/* The part of a file that is zapped, and what a VMA must map to be able to lead to the table. */
 struct zapped {
 	pgoff_t first, last;
 	pgoff_t table_first, table_last;
 };
 
-/* Flush that part of an area. Returns whether it will be flushed for the whole process. */
+/* Flush that part of a VMA. Returns true if the flush for the whole mm is deferred. */
 static bool flush_area(struct vm_area_struct *vma, const struct zapped *zapped)
 {
 	pgoff_t from = max(zapped->first, vma->vm_pgoff);
@@ -181,8 +187,8 @@ static bool flush_area(struct vm_area_struct *vma, const struct zapped *zapped)
 }
 
 /*
- * Flush for each process that maps the file there and has ever shared a table. The area @but is
- * passed over, and areas that cannot lead to the table.
+ * Flush for each process that maps that part of the file and has ever shared a table. Skips the VMA
+ * @but and the VMAs that cannot lead to the table.
  */
 static void flush_areas(struct address_space *mapping, const struct zapped *zapped,
 			struct vm_area_struct *but)
@@ -204,17 +210,17 @@ static void flush_areas(struct address_space *mapping, const struct zapped *zapp
 }
 
 /**
- * quire_pt_flush_zapped - truncation has emptied a part of a shared table
- * @vma: of the process whose gather holds the pages, and flushes for it
- * @pmd: leads to the table; the PTL is held
- * @start: of the part
- * @end: of the part
- * @taken: was there anything
+ * quire_pt_flush_zapped - flush after truncation has emptied a part of a shared table
+ * @vma: a VMA of the process whose gather holds the pages and flushes for it
+ * @pmd: points to the table
+ * @start: start of the part
+ * @end: end of the part
+ * @taken: an entry was cleared
  *
- * Flushes for the other users, and what reclaim has deferred. Each user has an area that maps
- * the file there, or is a child that has not run yet: none joins during the walk, and none
- * leaves the file's tree of areas while that is locked.
- * Context: interrupts are on.
+ * Flushes for the other users, and flushes what reclaim has deferred. Each user has a VMA that maps
+ * this part of the file, or is a child that has not run yet: no process joins during the walk, and
+ * no VMA leaves the file's tree while that is locked.
+ * Context: the PTL and the file's i_mmap lock are held; interrupts are on.
  */
 void quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long start,
 			   unsigned long end, bool taken)
@@ -235,11 +241,17 @@ void quire_pt_flush_zapped(struct vm_area_struct *vma, pmd_t *pmd, unsigned long
 	}
 	zapped.first = linear_page_index(vma, start);
 	zapped.last = linear_page_index(vma, end - 1);
-	/* Several areas may have parts of a mixed table: any will do that has some of this one. */
+	/*
+	 * Several VMAs may map parts of a mixed table: every VMA that maps some of this part
+	 * counts.
+	 */
 	mixed = state->flags & QUIRE_PT_MIXED;
 	zapped.table_first = mixed ? zapped.last : linear_page_index(vma, start & PMD_MASK);
 	zapped.table_last = mixed ? zapped.first : zapped.table_first + PTRS_PER_PTE - 1;
-	/* Who is leaving need not have an area here any more, nor all of a mixed table be in it. */
+	/*
+	 * A leaver need not have a VMA here any more, nor need a VMA here cover all of a mixed
+	 * table.
+	 */
 	if (others && (state->leaving || (stale && mixed)))
 		flush_all(kind);
 	else if (others)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How readers and the reverse map get to a page table that may be shared, with its lock. pt.c
- * has the rules.
+ * How readers and the reverse map map and lock a page table that may be shared. pt.c has the rules.
  */
 #include <linux/mm.h>
 #include <linux/rmap.h>
@@ -9,8 +8,9 @@
 #include "pt.h"
 
 /*
- * pte_offset_map_nolock() by what was read from a PMD, since fork may mark that meanwhile. A
- * corrupt PMD is cleared itself, and not the copy alone: the caller would meet it for ever.
+ * pte_offset_map_nolock() by a value that was read from the PMD, because fork may mark the PMD
+ * meanwhile. A corrupt PMD is cleared itself, not just the copy: the caller would meet it again for
+ * ever.
  */
 static pte_t *map_seen(struct mm_struct *mm, pmd_t *pmd, pmd_t seen, unsigned long addr,
 		       spinlock_t **ptlp)
@@ -24,14 +24,15 @@ static pte_t *map_seen(struct mm_struct *mm, pmd_t *pmd, pmd_t seen, unsigned lo
 
 /**
  * __quire_pte_offset_map_lock - pte_offset_map_lock() that enters shared tables
- * @mm: the address space
- * @pmd: its PMD
+ * @mm: the mm
+ * @pmd: the PMD
  * @addr: the address
  * @ptlp: set to the lock that is held on success
  *
- * For readers, and for the reverse map, which no lock keeps apart from fork. The PMD does
- * not change while the lock is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
- * Returns NULL if there is no table.
+ * For readers, and for the reverse map, which no lock separates from fork. The PMD does not change
+ * while the PTL is held; pmd_pt_marked(*@pmd) tells whether the table is shared.
+ * Context: mmap_lock, the VMA's lock or a lock of the reverse map is held; does not sleep.
+ * Return: the PTE, for pte_unmap_unlock(), or NULL if there is no page table.
  */
 pte_t *__quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 				   unsigned long addr, spinlock_t **ptlp)
@@ -60,7 +61,7 @@ pte_t *__quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 			spin_unlock(pml);
 			continue;
 		}
-		/* pte_unmap() undoes this. */
+		/* pte_unmap() drops it. */
 		rcu_read_lock();
 		*ptlp = pte_lockptr(mm, pmd);
 		spin_lock_nested(*ptlp, SINGLE_DEPTH_NESTING);
@@ -71,29 +72,32 @@ pte_t *__quire_pte_offset_map_lock(struct mm_struct *mm, pmd_t *pmd,
 
 /**
  * __quire_pte_offset_map_unmarked - pte_offset_map_nolock() that enters no shared table
- * @mm: the address space
- * @pmd: its PMD
+ * @mm: the mm
+ * @pmd: the PMD
  * @addr: the address
- * @ptlp: set to the lock of the table
+ * @ptlp: set to the table's lock, which is not held
  *
- * Fork may mark the PMD meanwhile, and the table may be another by the time that the caller
- * has its lock: see quire_pvmw_moved(). Context: a lock of the reverse map is held. Return:
- * NULL if there is no table, or a shared one.
+ * Fork may mark the PMD meanwhile, and the PMD may point to another table by the time the caller
+ * has the lock: see quire_pvmw_moved().
+ * Context: a lock of the reverse map is held; does not sleep.
+ * Return: the PTE, for pte_unmap(), or NULL if there is no page table or a shared one.
  */
 pte_t *__quire_pte_offset_map_unmarked(struct mm_struct *mm, pmd_t *pmd, unsigned long addr,
 				       spinlock_t **ptlp)
 {
 	pmd_t seen;
 
-	/* From before the look: the table's last user may leave it at once. */
+	/* Taken before the PMD is read: the table's last user may leave it at once. */
 	guard(rcu)();
 	seen = pmdp_get_lockless(pmd);
 	return pmd_pt_marked(seen) ? NULL : map_seen(mm, pmd, seen, addr, ptlp);
 }
 
 /**
- * quire_pvmw_unmap - have the reverse map look at the PMD again
- * @pvmw: has mapped an entry
+ * quire_pvmw_unmap - unmap and unlock, so that the reverse map looks at the PMD again
+ * @pvmw: the walk, which has mapped an entry
+ *
+ * Context: the PTL is held if @pvmw->ptl is set.
  */
 void quire_pvmw_unmap(struct page_vma_mapped_walk *pvmw)
 {
@@ -105,12 +109,14 @@ void quire_pvmw_unmap(struct page_vma_mapped_walk *pvmw)
 }
 
 /**
- * quire_pte_offset_map_trylock - map and lock a shared table if that is possible at once
- * @mm: a user, mmap_lock held
+ * quire_pte_offset_map_trylock - map and lock a shared table without waiting
+ * @mm: the mm
  * @addr: an address that the table maps
  * @ptlp: set to the lock that is held on success
  *
- * For who may pass over it. Return: the entry, for pte_unmap_unlock(), or NULL.
+ * For callers that may skip the table.
+ * Context: mmap_lock is held; does not sleep.
+ * Return: the PTE, for pte_unmap_unlock(), or NULL.
  */
 pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, spinlock_t **ptlp)
 {
@@ -124,7 +130,7 @@ pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, sp
 	pml = pmd_lockptr(mm, pmd);
 	if (!spin_trylock(pml))
 		return NULL;
-	/* The PMD's lock keeps the table for as long as its own is not held. */
+	/* The PMD's lock keeps the table until its own lock is held. */
 	if (pmd_pt_marked(*pmd)) {
 		*ptlp = pte_lockptr(mm, pmd);
 		if (spin_trylock(*ptlp)) {
@@ -138,7 +144,10 @@ pte_t *quire_pte_offset_map_trylock(struct mm_struct *mm, unsigned long addr, sp
 
 /**
  * quire_pt_charged - the mm that a shared table's entries are charged to
- * @pmd: marked; the table's PTL is held
+ * @pmd: marked
+ *
+ * Context: the table's PTL is held.
+ * Return: the mm.
  */
 struct mm_struct *quire_pt_charged(pmd_t *pmd)
 {
@@ -147,8 +156,11 @@ struct mm_struct *quire_pt_charged(pmd_t *pmd)
 }
 
 /**
- * quire_pt_users - how many PMDs point to a shared table
- * @pmd: marked; the table's PTL is held
+ * quire_pt_users - how many users a shared table has
+ * @pmd: marked
+ *
+ * Context: the table's PTL is held.
+ * Return: the PMDs that point to the table, plus leavers that have not flushed their TLBs.
  */
 unsigned int quire_pt_users(pmd_t *pmd)
 {

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Mixed tables: shared copy-on-write tables that do not lie within one anonymous
- * area. Several private areas reach into one, of files too, as where a fork server's
- * libraries are: of each some pages of text that no child writes, and some of data.
+ * Mixed tables: shared copy-on-write page tables that do not lie within one anonymous VMA. Several
+ * private VMAs, including those of files, reach into one table. A fork server's libraries are an
+ * example: each has some pages of text that no child writes, and some of data.
  *
- * What pt.c says holds, and beyond it
+ * The rules of pt.c hold, and these in addition:
  *
- *  - When fork shares a table, all areas of the parent that reach into it are locked
- *    for writing and may be shared, and the child gets all of them.
- *  - Where a present entry is, all users have the same area: who changes or unmaps it
- *    gets a table of its own first. An area that comes later lies where the entries
- *    are none, and whoever would fill one gets a table of its own first, too. Drivers
- *    fill entries without a fault, so a file's mapping makes room as it comes.
- *  - So what truncation does to one user's entry is right for all. It changes entries in
+ *  - When fork shares a table, all of the parent's VMAs that reach into it are locked for writing
+ *    and qualify for sharing, and the child gets all of them.
+ *  - Where an entry is present, all users have the same VMA: a process that changes or unmaps the
+ *    VMA unshares the table first. A VMA that is mapped later lies where the entries are none, and
+ *    a process that would fill one of them unshares the table first, too. Drivers fill entries
+ *    without a fault, so mapping a file makes room for it first (quire_pt_make_room()).
+ *  - So what truncation does to one user's entry is right for all users. It changes entries in
  *    place, under the file's i_mmap lock, as the reverse map does.
- *  - An entry that maps a file's page must be found through the file's i_mmap at all
- *    times: truncation expects no page to be mapped when it has been there. So a user
- *    gives up its PMD and its count in one critical section, the last one adopts, and a
- *    walk that must not miss waits for that section when it finds no PMD
- *    (quire_shm_sync_none()). A fork that fails gives its tables up before the parent is
- *    let go, for the child lacks areas.
- *  - A process that ends loses all its areas: it leaves at the first of them.
+ *  - An entry that maps a file's page must be found through the file's i_mmap at all times:
+ *    truncation expects no page to be mapped afterwards. So a user gives up its PMD and its count
+ *    in one critical section, the last user adopts the table, and a walk that must not miss an
+ *    entry waits for that critical section if it finds no PMD (quire_shm_sync_none()). A fork that
+ *    fails leaves its tables before the parent's lock is dropped, because the child lacks VMAs.
+ *  - A process that ends loses all its VMAs, so it leaves a table at the first of them.
  *
- * Locks and lifetime are pt.c's. Undo: as for all tables; the knob stops further sharing.
+ * Locks and lifetime are as in pt.c. Undo: as for all tables; the knob stops further sharing.
  */
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
@@ -39,7 +38,7 @@
 #include "../../internal.h"
 #include "pt.h"
 
-/* Has there ever been a mixed table? Until then files need not look for them. */
+/* Was a mixed table ever made? Mappings of files need not look for mixed tables until then. */
 bool quire_pt_mixed_made __read_mostly;
 
 VISIBLE_IF_KUNIT bool quire_pt_area_mixable(struct vm_area_struct *vma)
@@ -49,33 +48,34 @@ VISIBLE_IF_KUNIT bool quire_pt_area_mixable(struct vm_area_struct *vma)
 	if ((vma->vm_flags & QUIRE_PT_UNSHAREABLE) || !(vma->vm_flags & VM_MAYWRITE) ||
 	    userfaultfd_armed(vma))
 		return false;
-	/* Or pages of the page cache, at the file's offsets. */
+	/* Files qualify if they map pages of the page cache at the file's offsets. */
 	return vma_is_anonymous(vma) ||
 	       (ops->map_pages == filemap_map_pages && !ops->open && !vma_is_dax(vma));
 }
 
 /*
- * Did fork give the child's copy of an area no link to the area's anon_vmas, as it is empty?
- * A walk of the reverse map that has found the parent's table through such an area does not
- * keep the child's area from being unmapped, and with it a table that the child adopted:
- * the one that the walk has in its hands.
+ * Did fork not link the child's copy of a VMA to the VMA's anon_vmas, because it is empty? A walk
+ * of the reverse map that found the parent's table through such a VMA does not keep the child's VMA
+ * from being unmapped. If the child adopted the table, that would free the table that the walk is
+ * using.
  */
 static bool is_unlinked(struct mm_struct *child, struct vm_area_struct *vma)
 {
 	struct vm_area_struct *copy = vma->anon_vma ? vma_lookup(child, vma->vm_start) : NULL;
 
-	/* The child's tree has the parent's areas where fork has not been yet. */
+	/* The child's tree has the parent's VMAs where fork has not been yet. */
 	return copy && copy->vm_mm == child && !copy->anon_vma;
 }
 
 /**
- * quire_pt_mixable - may all areas that reach into a table be shared by fork
- * @mm: the parent, mmap_lock held for writing
- * @child: the child, likewise
+ * quire_pt_mixable - may fork share a table into which several VMAs reach?
+ * @mm: the parent's mm
+ * @child: the child's mm
  * @addr: any address that the table maps
  *
- * Locks the areas for writing until mmap_lock is let go: from then on no fault has
- * any business in the table.
+ * Locks the VMAs for writing until mmap_lock is dropped, so that no fault uses the table.
+ * Context: both mmap_locks are held for writing; may sleep.
+ * Return: whether all of the VMAs qualify.
  */
 bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned long addr)
 {
@@ -90,7 +90,7 @@ bool quire_pt_mixable(struct mm_struct *mm, struct mm_struct *child, unsigned lo
 		if (is_unlinked(child, vma))
 			return false;
 	}
-	/* Whoever will have such a table is a child of this fork, and so sees it. */
+	/* A process that gets such a table is a child of this fork, so it sees the flag. */
 	if (!READ_ONCE(quire_pt_mixed_made))
 		WRITE_ONCE(quire_pt_mixed_made, true);
 	return true;
@@ -102,21 +102,22 @@ static int make_room_at(struct mm_struct *mm, unsigned long addr)
 }
 
 /**
- * __quire_pt_make_room - a file is about to be mapped, or a mapping of one to grow or move
- * @mm: where, mmap_lock held for writing
- * @start: of the mapping
- * @end: of the mapping
+ * __quire_pt_make_room - unshare the tables at both ends of a file's new mapping
+ * @mm: the process's mm
+ * @start: start of the mapping
+ * @end: end of the mapping
  *
- * Its neighbours' tables must not be shared where the file's driver may fill them. Tables
- * that are all in the range have none, once the range is unmapped.
- * Returns 0 or -ENOMEM.
+ * The file's driver may fill entries of these tables, so they must not be shared. A table that lies
+ * entirely within the range is gone once the range is unmapped.
+ * Context: mmap_lock is held for writing; may sleep.
+ * Return: 0 or -ENOMEM.
  */
 int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
 	return make_room_at(mm, start) ?: make_room_at(mm, end);
 }
 
-/* Does what goes away take the entry along? Private copies stay unless @even_cows. */
+/* Does this zap drop the entry? Private copies stay unless @even_cows. */
 static bool goes(struct vm_area_struct *vma, unsigned long addr, pte_t pte, bool even_cows)
 {
 	swp_entry_t entry;
@@ -132,7 +133,7 @@ static bool goes(struct vm_area_struct *vma, unsigned long addr, pte_t pte, bool
 	return is_migration_entry(entry) && !folio_test_anon(pfn_swap_entry_folio(entry));
 }
 
-/* Clear an entry, count it in @rss; returns the page to let go of after the flush. */
+/* Clear an entry and count it in @rss. Returns the page to release after the flush. */
 static struct page *take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
 			      int *rss)
 {
@@ -155,7 +156,7 @@ static struct page *take_slot(struct vm_area_struct *vma, unsigned long addr, pt
 	return page;
 }
 
-/* Returns where it stopped, for the gather is full; @addr if the table is private now. */
+/* Returns where it stopped because the gather is full, or @addr if the table is private now. */
 static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 			      unsigned long addr, unsigned long end, bool even_cows)
 {
@@ -196,16 +197,17 @@ static unsigned long zap_some(struct mmu_gather *tlb, struct vm_area_struct *vma
 }
 
 /**
- * quire_pt_zap_in_place - empty a part of a shared table, for all users
+ * quire_pt_zap_in_place - zap a part of a shared table for all users
  * @tlb: gathers the pages
- * @vma: the range is in it
- * @pmd: was marked when the caller looked
- * @addr: start of the range; set to the end of what was dealt with
+ * @vma: contains the range
+ * @pmd: marked when the caller looked
+ * @addr: start of the range; set to the end of what was handled
  * @end: end of the range, within the table
- * @details: what goes
+ * @details: what to zap
  *
- * Context: the file's i_mmap lock is held. Allocates nothing but what the gather does.
- * Returns false if the table is private now: the caller does the rest, as ever.
+ * Allocates nothing except through the gather.
+ * Context: the file's i_mmap lock is held; may sleep.
+ * Return: true, or false if the table is private now and the caller must zap the rest of it.
  */
 bool quire_pt_zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 			   unsigned long *addr, unsigned long end,

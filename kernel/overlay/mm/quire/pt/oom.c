@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the OOM killer is told of shared tables: their pages are not, or not all,
- * in the RSS of those who use them.
+ * What the OOM killer is told of shared page tables: the RSS of the processes that use them does
+ * not contain all of their pages, or none.
  *
- * Waits for no lock: counters are summed as they are, mm->flags' bits are never
- * cleared, and page tables are walked if mmap_lock is to be had at once. Nothing is
- * kept but the sums, for a tick.
+ * Waits for no lock: counters are summed as they are, the bits of mm->flags are never cleared, and
+ * page tables are walked only if mmap_lock can be taken at once. Only the sums are kept, for one
+ * tick.
  */
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
@@ -13,7 +13,7 @@
 #include "../../internal.h"
 #include "pt.h"
 
-/* Pages of files, shared memory's in private mappings included. */
+/* Pages of files, including shared memory's in private mappings. */
 static unsigned long orphans_file(void)
 {
 	return get_mm_counter_sum(quire_pt_orphans, MM_FILEPAGES) +
@@ -21,9 +21,10 @@ static unsigned long orphans_file(void)
 }
 
 /**
- * quire_pt_show_orphans - tell how much memory no process is charged for
+ * quire_pt_show_orphans - print how much memory no process is charged for
  *
- * It is in tables whose owner left, and is freed with their last user.
+ * It is in tables whose owner has left, and is freed with their last user.
+ * Context: any.
  */
 void quire_pt_show_orphans(void)
 {
@@ -33,7 +34,7 @@ void quire_pt_show_orphans(void)
 		K(get_mm_counter_sum(quire_pt_orphans, MM_SWAPENTS)));
 }
 
-/* All of it; the CPUs' parts are added up once in a tick at most. */
+/* The orphans' pages and swap. The per-CPU counters are summed at most once per tick. */
 static unsigned long orphans(void)
 {
 	static unsigned long stamp = INITIAL_JIFFIES - 1, pages;
@@ -46,15 +47,15 @@ static unsigned long orphans(void)
 	return READ_ONCE(pages);
 }
 
-/* A part of a page, so that a table of very many users does not count as nothing. */
+/* Fractions of a page, so that a table of very many users does not count as nothing. */
 #define PARTS	1024
 
 struct orphan_count {
-	pmd_t *last;		/* several areas may reach into a table */
+	pmd_t *last;		/* several VMAs may reach into a table */
 	unsigned long parts;
 };
 
-/* RCU keeps the table; its state is read without its lock, as it is at some moment. */
+/* RCU keeps the table. Its state is read without the PTL: any recent value will do. */
 static void count_orphan(struct orphan_count *count, pmd_t *pmd)
 {
 	struct ptdesc *pt;
@@ -72,7 +73,7 @@ static void count_orphan(struct orphan_count *count, pmd_t *pmd)
 		count->parts += PTRS_PER_PTE * PARTS / max(data_race(quire_pt_state(pt)->users), 1U);
 }
 
-/* Above the PMDs: a walk that comes to one adopts a table that nobody else uses. */
+/* A PUD callback, because a walk that visits PMDs adopts a table that nobody else uses. */
 static int count_orphans(pud_t *pud, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
 	pmd_t *pmd;
@@ -91,9 +92,8 @@ static const struct mm_walk_ops orphan_ops = {
 };
 
 /*
- * What a process has of the orphans, at most @reach: of each of their tables that it uses the
- * part that falls to one user. Where the page tables cannot be walked now it may be a user of
- * all of them.
+ * A process's part of the orphans, up to @reach: from each of their tables that it uses, the part
+ * that falls to one user. If its page tables cannot be walked now, it may use all of them.
  */
 static unsigned long orphans_of(struct mm_struct *mm, unsigned long reach)
 {
@@ -109,13 +109,15 @@ static unsigned long orphans_of(struct mm_struct *mm, unsigned long reach)
 
 /**
  * __quire_pt_oom_points - what a process may hold without being charged for it
- * @mm: any that has a user
+ * @mm: the process's mm; the caller keeps it alive
  *
- * The part of the orphans that it has, as far as its tables reach beyond what it is charged for
- * itself. How many pages a table maps is not known: a table counts as full. So all processes
- * together have as many points as there are orphans, or somewhat more, and nobody is overlooked.
- * What a process reaches by tables of shared memory comes on top: it is charged for nothing in
- * these. Context: any; sleeps nowhere. Return: pages.
+ * This is the process's part of the orphans, as far as its tables reach beyond what it is charged
+ * for itself. How many pages a table maps is not known, so each table counts as full: all processes
+ * together get as many points as there are orphans, or somewhat more, and no process is overlooked.
+ * What a process reaches through tables of shared memory is added: it is charged for nothing in
+ * these.
+ * Context: any; does not sleep.
+ * Return: pages.
  */
 unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 {
@@ -128,7 +130,7 @@ unsigned long __quire_pt_oom_points(struct mm_struct *mm)
 		reached = files->reached(mm, &file_tables);
 	charged = get_mm_rss(mm) + get_mm_counter(mm, MM_SWAPENTS);
 	tables = mm_pgtables_bytes(mm) / PAGE_SIZE;
-	/* A fault that is under way has counted one that is no table of the process yet. */
+	/* A fault in progress has counted a table that the process does not have yet. */
 	tables -= min(tables, file_tables);
 	if (tables * PTRS_PER_PTE <= charged)
 		return reached;

@@ -1,54 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shared page tables: last-level tables that several processes use at once.
- * What follows is about those of private memory, shared by fork; shm/shm.c has the
- * rules for tables that map shared memory, which are not write-protected.
+ * Shared page tables: last-level page tables that several processes use at once. This file is about
+ * tables of private memory, which fork shares. shm/shm.c has the rules for tables of shared memory,
+ * which are not write-protected.
  *
  * A shared table is the table itself, with its state in its ptdesc (see linux/quire/pt_state.h).
- * Each PMD that points to it is write-protected and marked. The entries are as they were
- * when it was first shared, writable ones included: the PMD alone protects them.
+ * Each PMD that points to it is write-protected and marked. The entries are as they were when the
+ * table was first shared, writable ones included: only the PMD protects them.
  *
  * Rules
  *
- *  - folio mapcounts, folio references and swap counts count the entries that
- *    exist in memory. An entry of a shared table counts once.
- *  - PageAnonExclusive and a writable entry mean "this table's alone". They
- *    mean "this process's alone" only if the PMD is not marked.
- *  - Processes change a shared table never: they get a private one first (by copying it, or
- *    by adopting it when they are its last user), or leave it. __pte_offset_map() refuses a
- *    marked PMD, so a walker that was forgotten sees no table, and the debug kernel warns,
- *    see quire_pt_forgotten(). The reverse map changes entries in place: it flushes the
- *    TLBs of all users (flush.c) and charges the table's owner.
- *  - A table that is shared lies within one VMA in each process, or is mixed, see
- *    mixed.c. Whoever moves a boundary into it, or changes a VMA's flags,
- *    unshares it first.
- *  - The entries are charged (RSS) to one mm, the owner: the process that
- *    shared it first, and when that leaves, the orphans' mm, a pseudo process.
- *  - A table that maps a pinned page is not shared, and no pin (FOLL_PIN) and nothing for
- *    writing is ever taken through a marked PMD. A reference for reading (FOLL_GET) is,
- *    under the PTL: it marks the table, since it may be anybody's, and who adopts it then
- *    sanitizes it. The last user adopts it first: what it refers to then is its own.
- *    References from before the sharing can only be the owner's doing: it may adopt a
- *    table without that mark as it is, others sanitize it first.
+ *  - Folio mapcounts, folio references and swap counts count the entries that exist in memory. An
+ *    entry of a shared table counts once.
+ *  - PageAnonExclusive and a writable entry mean "this table's alone". They mean "this process's
+ *    alone" only if the PMD is not marked.
+ *  - A process never changes a shared table. It gets a private one first, by copying the table or,
+ *    as its last user, by adopting it, or it leaves the table. __pte_offset_map() refuses a marked
+ *    PMD, so a walker that was forgotten sees no table, and the debug kernel warns; see
+ *    quire_pt_forgotten(). The reverse map changes entries in place: it flushes the TLBs of all
+ *    users (flush.c) and charges the table's owner.
+ *  - In each process a shared table lies within one VMA, or is mixed; see mixed.c. Code that moves
+ *    a VMA boundary into it, or changes a VMA's flags, unshares it first.
+ *  - The entries are charged (RSS) to one mm, the owner. That is the process that shared the table
+ *    first, and after it has left, the orphans' mm, a pseudo process.
+ *  - A table that maps a pinned page is not shared. No pin (FOLL_PIN) and no reference for writing
+ *    is ever taken through a marked PMD. A reference for reading (FOLL_GET) is taken under the PTL
+ *    and sets a flag of the table, since it may be anybody's: a process that adopts the table later
+ *    sanitizes it. The last user adopts the table before it takes a reference, which is then its
+ *    own. References from before the sharing can only be the owner's: the owner may adopt a table
+ *    without that flag as it is, and other users sanitize it first.
  *
- * Locks: a PMD begins and ceases to be marked under the table's page table lock
- * (PTL), nested in the PMD's lock; in fork the two mmap_locks, held for writing,
- * stand for the PMD's lock. Who holds the table's PTL and sees a PMD that points
- * to it knows that it is shared, or is not. A table may be touched through a
- * marked PMD only while that PMD's lock or the table's PTL is held: to get from
- * one to the other is what __quire_pte_offset_map_lock() is for.
+ * Locks: a PMD begins and ceases to be marked under the table's page table lock (PTL), which nests
+ * in the PMD's lock. In fork the two mmap_locks, held for writing, stand in for the PMD's lock. If
+ * the table's PTL is held and a PMD points to the table, the PMD tells whether the table is shared.
+ * A table may be accessed through a marked PMD only while that PMD's lock or the table's PTL is
+ * held; __quire_pte_offset_map_lock() gets from the first to the second.
  *
- * Lifetime: users counts the PMDs that point to the table. A leaver clears its PMD, flushes
- * its TLB and only then lets go of its count, all before its VMA leaves the reverse map. Who
- * copies the table points its PMD to the copy, flushes what caches the PMD and gives up its
- * count before it lets go of both locks: until then nobody can make an entry of the old
- * table present, which a CPU might still walk. The one that brings it to 0 drops the entries
- * and frees the table by RCU. A table that was adopted is an ordinary one again, and freed
- * in the ordinary way, which is safe: lockless walkers do not enter by marked PMDs, and the
- * reverse map's walkers hold a lock that unlinking the adopter's VMA waits for, as the
- * adopter has a link wherever the sharer has one (quire_pt_mixable()).
+ * Lifetime: users counts the PMDs that point to the table, and its leavers. A leaver clears its
+ * PMD, flushes its TLB and only then drops its count, all before its VMA leaves the reverse map. A
+ * process that copies the table points its PMD to the copy, flushes what caches the PMD and drops
+ * its count, all before it drops both locks: until then nobody can make an entry of the old table
+ * present, which a CPU might still walk. The user that drops the count to 0 drops the entries and
+ * frees the table by RCU. An adopted table is an ordinary table again and is freed as any other.
+ * That is safe: lockless walkers do not enter through marked PMDs, and the walkers of the reverse
+ * map hold a lock that unlinking the adopter's VMA waits for, because the adopter has a link
+ * wherever the sharer has one (quire_pt_mixable()).
  *
- * Undo: __quire_pt_unshare() gives a process a table of its own, and fork/fork.c's drain all.
+ * Undo: __quire_pt_unshare() gives a process its own table; the drain in fork/fork.c unshares all
+ * tables.
  */
 #include <linux/migrate.h>
 #include <linux/mm.h>
@@ -71,9 +70,9 @@
 #include <trace/events/quire_pt.h>
 
 /*
- * Charged for the entries of tables whose owner left. As the source of copies it stands for
- * the table itself, which is no single process's: its write_protect_seq counts as raised for
- * ever, for nothing can be pinned through a shared table.
+ * Charged for the entries of tables whose owner has left. As the source of copies it stands for the
+ * table itself, which is no single process's. Its write_protect_seq counts as raised for ever,
+ * because nothing can be pinned through a shared table.
  */
 struct mm_struct *quire_pt_orphans __ro_after_init;
 
@@ -92,13 +91,14 @@ static spinlock_t *lock_table(struct mm_struct *mm, pmd_t *pmd)
 
 /**
  * quire_pt_charged_as - what one entry of a shared table is charged as
- * @vma: any user's
- * @addr: the entry's
+ * @vma: a VMA of any user
+ * @addr: the entry's address
  * @pte: the entry
- * @mixed: is the table
+ * @mixed: the table is mixed
  *
- * All of a table that is not mixed is anonymous: no need to look at a struct page.
- * Context: the PTL is held. Returns an RSS counter, or -1 for what is not charged.
+ * All of a table that is not mixed is anonymous, so this needs no look at a struct page.
+ * Context: the PTL is held.
+ * Return: an RSS counter, or -1 if the entry is not charged.
  */
 int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
 			bool mixed)
@@ -154,7 +154,7 @@ static void recharge(struct ptdesc *pt, struct vm_area_struct *vma,
 	*quire_pt_owner(pt) = to;
 }
 
-/* A swap entry as one that is not exclusive and not for writing. Looks at nothing else. */
+/* A swap entry, made non-exclusive and read-only. Looks at nothing but the entry. */
 VISIBLE_IF_KUNIT pte_t quire_pt_sanitized(pte_t pte)
 {
 	swp_entry_t entry = pte_to_swp_entry(pte);
@@ -173,8 +173,8 @@ VISIBLE_IF_KUNIT pte_t quire_pt_sanitized(pte_t pte)
 }
 
 /*
- * Make every entry one that its next writer must look at. No TLB holds a
- * writable translation, for all PMDs are write-protected: nothing to flush.
+ * Change all entries so that their next writer takes a fault. No TLB holds a writable translation,
+ * because all PMDs are write-protected: nothing needs a flush.
  */
 static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
 {
@@ -207,9 +207,9 @@ static void sanitize(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lon
 }
 
 /*
- * The table that @src_pmd points to, with its PTL held, or NULL if there is none any more.
- * Fork's locks keep faults out, but not retract_page_tables(): it takes an empty table of a
- * file away under the file's i_mmap lock, the PMD's and the PTL, and RCU frees it.
+ * Returns the table that @src_pmd points to, with its PTL held, or NULL if there is none any more.
+ * Fork's locks keep faults out, but not retract_page_tables(), which removes an empty table of a
+ * file under the file's i_mmap lock, the PMD's lock and the PTL. RCU frees that table.
  */
 static struct ptdesc *lock_source(pmd_t *src_pmd)
 {
@@ -228,7 +228,7 @@ static struct ptdesc *lock_source(pmd_t *src_pmd)
 	return NULL;
 }
 
-/* Mark a private table's PMD; it has a second user from now on. 0, or -EBUSY. */
+/* Mark a private table's PMD, which gives the table a second user. Returns 0 or -EBUSY. */
 static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr,
 			  pmd_t *pmd, bool mixed)
 {
@@ -236,10 +236,11 @@ static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigne
 	struct mm_struct *mm = vma->vm_mm;
 
 	/*
-	 * A pin that is not seen here will not be: GUP-fast takes it back when it finds that
-	 * write_protect_seq was raised. The barrier pairs with gup_fast()'s atomic set_bit()
-	 * for the first pin, and for all with the atomic that takes the pin, after the table's
-	 * flag was cleared (pins.c) and before it looks there. None goes through a marked PMD.
+	 * A pin that the search misses does not last: GUP-fast drops it when it finds that
+	 * write_protect_seq was raised. The barrier pairs with gup_fast()'s atomic set_bit() for
+	 * the first pin, and for every pin with the atomic that takes it, after GUP-fast has
+	 * cleared the table's flag (pins.c) and before it rereads the sequence. No pin is taken
+	 * through a marked PMD.
 	 */
 	smp_mb();
 	if (test_bit(MMF_HAS_PINNED, &mm->flags) && quire_pt_maps_pinned(pt, vma, addr))
@@ -255,19 +256,19 @@ static int begin_to_share(struct ptdesc *pt, struct vm_area_struct *vma, unsigne
 
 /**
  * quire_pt_share - let a new process use a table
- * @vma: the parent's; it, or all that reach into the table, are locked for writing
- * @addr: what the table maps first
- * @dst_mm: the child, mmap_lock held for writing
+ * @vma: the parent's VMA; it, or all VMAs that reach into the table, are locked for writing
+ * @addr: the first address that the table maps
+ * @dst_mm: the child's mm, with mmap_lock held for writing
  * @src_pmd: points to the table, marked or not
  * @dst_pmd: none
- * @mixed: more than one anonymous area reaches into the table
+ * @mixed: the table does not lie within one anonymous VMA
  *
- * Changes no entry, and reads none unless the parent has ever pinned memory. The parent's
- * TLB must be flushed before the child runs and before the parent's mmap_lock is let go.
- * Context: may sleep. The parent's mmap_lock is held for writing and its write_protect_seq
- * is raised.
- * Return: how many use the table now; -EBUSY if it maps a pinned page, -ENOENT if it is gone,
- * -EXDEV if users in another memory cgroup share it, -ENOMEM if this group has no room.
+ * Changes no entry, and reads none unless the parent has ever pinned memory. The parent's TLB must
+ * be flushed before the child runs and before the parent's mmap_lock is dropped.
+ * Context: may sleep; the parent's mmap_lock is held for writing and its write_protect_seq is
+ * raised.
+ * Return: how many users the table has now; -EBUSY if it maps a pinned page, -ENOENT if it is gone,
+ * -EXDEV if users in another memory cgroup share it, -ENOMEM if this memory cgroup has no room.
  */
 int quire_pt_share(struct vm_area_struct *vma, unsigned long addr, struct mm_struct *dst_mm,
 		   pmd_t *src_pmd, pmd_t *dst_pmd, bool mixed)
@@ -317,7 +318,9 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 	lockdep_assert_held(pmd_lockptr(vma->vm_mm, pmd));
 	lockdep_assert_held(ptlock_ptr(pt));
 	VM_WARN_ON_ONCE(state->users != 1 || state->leaving);
-	/* Nobody writes through the table of a process that has ended. */
+	/*
+	 * A process that has ended does not write through its tables, so it need not sanitize them.
+	 */
 	if ((owner != vma->vm_mm || state->flags & QUIRE_PT_REFERENCED) &&
 	    !(state->flags & QUIRE_PT_SANITIZED) && atomic_read(&vma->vm_mm->mm_users))
 		sanitize(pt, vma, addr);
@@ -327,7 +330,7 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 				   "last user of a table of another's\n");
 		recharge(pt, vma, addr, vma->vm_mm);
 	}
-	/* Under the locks: what was cleared is not filled again before. */
+	/* Flush under the locks: a cleared entry must not be filled again before. */
 	if (state->flags & QUIRE_PT_STALE) {
 		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
 		quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
@@ -342,12 +345,12 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 }
 
 /**
- * quire_pt_drop_slot - let go of what an entry that was cleared stood for
- * @vma: any user's
- * @addr: the entry's
- * @pte: the entry; if it is present no TLB knows it
+ * quire_pt_drop_slot - release what a cleared entry referred to
+ * @vma: a VMA of any user
+ * @addr: the entry's address
+ * @pte: the entry; if it is present, no TLB holds it
  *
- * Context: the PTL is held, or that of the table of which this was a copy.
+ * Context: the PTL is held, or the PTL of the table of which this was a copy.
  */
 void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 {
@@ -374,9 +377,9 @@ void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pt
 }
 
 /*
- * Empty a table that no PMD points to: the entries of a copy that was given up, or
- * those that the last of all users left. A TLB knows none of their pages, but through
- * a copy that maps them, too. Their charge is the caller's.
+ * Empty a table that no PMD points to: a copy that was given up, or a table that all users have
+ * left. No TLB holds a translation for its pages, except from a copy that maps them, too. The
+ * caller adjusts the RSS.
  */
 static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
 {
@@ -396,8 +399,8 @@ static void free_table_rcu(struct rcu_head *head)
 }
 
 /*
- * Let go of a table that this mm does not point to any more and that its TLBs
- * have forgotten. The VMA is still in the reverse map.
+ * Drop this mm's count of a table that its PMD does not point to any more and that its TLBs do not
+ * hold. The VMA is still in the reverse map.
  */
 static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
 {
@@ -429,16 +432,16 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 	spin_unlock(ptl);
 	if (!last)
 		return;
-	/* A reverse map walker may be waiting for the lock. */
+	/* RCU frees it, because a walker of the reverse map may be waiting for the PTL. */
 	pt_count(PT_TABLES_DROPPED);
 	call_rcu(&pt->pt_rcu_head, free_table_rcu);
 }
 
 /*
- * Copy the entries into an empty table, of a mixed one all but the pages of files, which
- * one fault maps again, sixteen at once. Under the locks of the PMD and of the
- * table at once: migration entries must not end up where the reverse map cannot
- * find them. 0, or -EIO with *entry a swap entry that needs a continuation.
+ * Copy the entries into an empty table. For a mixed table leave out the pages of files, which a
+ * fault maps again, sixteen at once. The PMD's lock and the PTL are both held: migration entries
+ * must not end up where the reverse map cannot find them. Returns 0, or -EIO with *entry set to a
+ * swap entry that needs a continuation, or to one for a device's page that is locked.
  */
 static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 		      struct ptdesc *copy, unsigned long addr, swp_entry_t *entry)
@@ -450,7 +453,7 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 	done = quire_pt_copy_slots(vma, copy, pt, addr, rss, is_mixed(pt));
 	if (done < PTRS_PER_PTE) {
 		*entry = pte_to_swp_entry(ptep_get(first_slot(pt) + done));
-		/* No area of the user has to do with what was not used. */
+		/* The copy was not used, so no VMA of the user is involved. */
 		drop_slots(copy, &quire_pt_orphans_area, addr);
 		pt_count(PT_COPY_RETRIED);
 		return -EIO;
@@ -460,7 +463,7 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 		update_hiwater_rss(mm);
 		recharge(pt, vma, addr, quire_pt_orphans);
 	} else if (*quire_pt_owner(pt) == mm) {
-		/* It stays charged, for the copy now, and the table is an orphan. */
+		/* The user stays charged, now for the copy, and the table becomes an orphan. */
 		*quire_pt_owner(pt) = quire_pt_orphans;
 		mm = quire_pt_orphans;
 	}
@@ -470,13 +473,13 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 	return 0;
 }
 
-/* May TLBs know pages that a copy of the table does not map? */
+/* May TLBs hold pages that a copy of the table does not map? */
 static bool knows_more(struct ptdesc *pt)
 {
 	return quire_pt_state(pt)->flags & (QUIRE_PT_MIXED | QUIRE_PT_STALE);
 }
 
-/* copy_table(), and use of the copy; *new is used up then. The same locks are held. */
+/* copy_table(), and switch to the copy; *new is consumed then. The same locks are held. */
 static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 			  struct ptdesc *pt, pgtable_t *new, swp_entry_t *entry)
 {
@@ -490,18 +493,18 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 	pmd_populate(mm, pmd, *new);
 	*new = NULL;
 	/*
-	 * The TLB's entries may stay if the copy maps the same pages, none for writing. That of
-	 * a mixed table has not all of them, nor has one of a table of which the reverse map has
-	 * cleared entries, and nobody will flush for those it has not.
-	 * What caches the PMD goes with any page of it, as for pte_free_tlb() (Intel SDM
-	 * volume 3A, 4.10.4.1). The locks are held for it: the end of a migration makes
-	 * an entry present, which no walk by the old PMD may put into a TLB, for the copy
-	 * has it not, and who changes the copy then does not flush.
+	 * The TLB entries may stay if the copy maps the same pages, all of them read-only. The copy
+	 * of a mixed table lacks some pages, and so does the copy of a table in which the reverse
+	 * map has cleared entries; nobody would flush these pages later. A flush of any page also
+	 * drops what caches the PMD, as for pte_free_tlb() (Intel SDM volume 3A, 4.10.4.1). The
+	 * flush needs both locks. The end of a migration makes an entry of the old table present. A
+	 * walk through the old PMD must not load that entry into a TLB, because the copy does not
+	 * have it, and a process that changes the copy does not flush.
 	 */
 	flush_tlb_mm_range(mm, addr, addr + (knows_more(pt) ? PMD_SIZE : PAGE_SIZE), PAGE_SHIFT,
 			   true);
 	quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
-	/* Others use it, or are leaving it: it is not 0. */
+	/* Not 0 afterwards: other users or leavers remain. */
 	quire_pt_state(pt)->users--;
 	pt_count(PT_PMDS_UNMARKED);
 	pt_count(PT_TABLES_COPIED);
@@ -510,8 +513,8 @@ static int switch_to_copy(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 }
 
 /*
- * One attempt. 0: the PMD is private now; -EAGAIN: a new table is needed;
- * -EIO: as copy_table(). Uses up *new if it was needed.
+ * One attempt. Returns 0 if the PMD is private now, -EAGAIN if a new table is needed, or -EIO as
+ * copy_table(). Consumes *new if it was needed.
  */
 static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 			pgtable_t *new, swp_entry_t *entry)
@@ -538,8 +541,8 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 }
 
 /*
- * Not charged: the copy takes over a charge of the table (see charge.c). What is done ahead
- * of need must not have others wait for memory.
+ * Not charged: the copy takes over a charge of the table (see charge.c). Unsharing ahead of need
+ * must not make others wait for memory.
  */
 static gfp_t table_gfp(enum quire_pt_cause cause)
 {
@@ -549,14 +552,15 @@ static gfp_t table_gfp(enum quire_pt_cause cause)
 }
 
 /**
- * quire_pt_cow_unshare - give a process a table of its own
- * @vma: covers the table, or reaches into it if that is mixed
+ * quire_pt_cow_unshare - give a process its own page table
+ * @vma: covers the table, or reaches into it if the table is mixed
  * @pmd: marked when the caller looked
  * @addr: the first address that the table maps
  * @cause: who asks
  * @gfp: 0, or __GFP_NOFAIL
  *
- * Context: as __quire_pt_unshare(). Return: likewise.
+ * Context: as __quire_pt_unshare().
+ * Return: as __quire_pt_unshare().
  */
 int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp)
@@ -574,7 +578,7 @@ int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long a
 			} while (!new && gfp);
 			ret = new ? 0 : -ENOMEM;
 		} else if (non_swap_entry(entry)) {
-			/* A device's page that was locked. */
+			/* A device's page was locked. */
 			cond_resched();
 			continue;
 		} else {
@@ -590,7 +594,7 @@ int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long a
 	return ret;
 }
 
-/* Wait for a page that is being migrated; false if that is not what is there. */
+/* Wait until the page is migrated. Returns false if the entry is not a migration entry. */
 static bool wait_for_migration(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 {
 	swp_entry_t entry;
@@ -614,14 +618,16 @@ static bool wait_for_migration(struct mm_struct *mm, pmd_t *pmd, unsigned long a
 }
 
 /**
- * __quire_pt_fault - a page fault met a shared table
- * @vma: the fault's
+ * __quire_pt_fault - handle a page fault that meets a shared copy-on-write table
+ * @vma: the fault's VMA
  * @pmd: marked when the caller looked
- * @addr: the fault's
+ * @addr: the fault's address
  * @flags: FAULT_FLAG_*
  *
- * Compaction must not make its readers copy, so they wait for the page. Context: as
- * __quire_pt_unshare(). Returns 1 to repeat the access, 0 if the table is private now, -ENOMEM.
+ * A read fault on a page that is being migrated waits for the page, so that compaction does not
+ * make readers copy the table.
+ * Context: as __quire_pt_unshare().
+ * Return: 1 to repeat the access, 0 if the table is private now, or -ENOMEM.
  */
 int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		     unsigned int flags)
@@ -634,14 +640,14 @@ int __quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 
 #define LEAVE_BATCH 32
 struct left_table {
-	struct ptdesc *pt;	/* NULL if there is nothing left to do */
+	struct ptdesc *pt;	/* NULL if nothing is left to do */
 	unsigned long addr;
 };
 
 /*
- * Clear the PMD; false if there is none to clear, or it is private now. For a mixed table
- * that is all: the entries of files must not be without a PMD that leads to them for a
- * moment, see mixed.c, so the last user adopts and no leaver ever drops them.
+ * Clear the PMD. Returns false if there is none to clear, or the table is private now. For a mixed
+ * table this completes the leaving: its entries of files must never be without a PMD that points to
+ * them (see mixed.c), so the last user adopts and no leaver ever drops them.
  */
 static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		  struct left_table *left)
@@ -683,7 +689,7 @@ static bool leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 	return stays;
 }
 
-/* Up to a batch of whole tables from *@addr, which is set to the end of the last. */
+/* Leave up to a batch of whole tables from *@addr, which is set to the end of the last one. */
 static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr,
 		     unsigned long end)
 {
@@ -709,34 +715,35 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
 /**
  * quire_pt_leave - leave a shared table
  * @vma: reaches into the table
- * @pmd: of the table
+ * @pmd: the PMD
  * @addr: the first address that the table maps
  *
- * Context: mmap_lock held, or the mm is exiting. Returns false if it is private (now).
+ * Context: mmap_lock is held, or the mm is exiting.
+ * Return: true, or false if the table is private (now).
  */
 bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	return leave_run(vma, pmd, &addr, addr + PMD_SIZE);
 }
 
-/* Does everything that is private go, and not what is zapped now alone? */
+/* Does the mm lose all its private memory, and not only the range that is zapped now? */
 static bool all_goes(struct mm_struct *mm)
 {
 	return !atomic_read(&mm->mm_users) || test_bit(MMF_UNSTABLE, &mm->flags);
 }
 
 /**
- * __quire_pt_zap - leave the shared tables at the start of a range
+ * __quire_pt_zap - zap the shared copy-on-write tables at the start of a range
  * @tlb: gathers the pages
- * @vma: the range is in it
- * @pmd: of *@addr; set to the last table's that was left
- * @addr: start of the range; set to the end of what was dealt with
+ * @vma: contains the range
+ * @pmd: the PMD of *@addr; set to the last PMD that was handled
+ * @addr: start of the range; set to the end of what was handled
  * @end: end of the range, within one PMD page
  * @details: as for zap_pte_range()
  *
- * Touches no entry, allocates nothing where whole tables are unmapped.
- * Context: may sleep; mmap_lock held, or the mm is exiting, or the file's i_mmap lock.
- * Returns false if the first table is private (now) and to be zapped as ever.
+ * If whole tables are unmapped, this touches no entry and allocates nothing.
+ * Context: may sleep; mmap_lock or the file's i_mmap lock is held, or the mm is exiting.
+ * Return: true, or false if the first table is private (now) and the caller must zap it.
  */
 bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **pmd,
 		    unsigned long *addr, unsigned long end, struct zap_details *details)
@@ -744,7 +751,7 @@ bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **
 	unsigned long start = *addr, next = pmd_addr_end(start, end);
 	int nr;
 
-	/* The file goes away there, for all. */
+	/* The file's pages go away, for all users. */
 	if (details && !(details->zap_flags & ZAP_FLAG_UNMAP))
 		return quire_pt_zap_in_place(tlb, vma, *pmd, addr, next, details);
 	if (!IS_ALIGNED(start, PMD_SIZE) || end - start < PMD_SIZE) {
@@ -763,8 +770,10 @@ bool __quire_pt_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t **
 }
 
 /**
- * quire_pt_note_reference - a page is about to be referenced for reading
- * @pmd: marked; the table's PTL is held until the reference is taken
+ * quire_pt_note_reference - note that a page is about to be referenced for reading
+ * @pmd: marked
+ *
+ * Context: the table's PTL is held until the reference is taken.
  */
 void quire_pt_note_reference(pmd_t *pmd)
 {
@@ -774,12 +783,13 @@ void quire_pt_note_reference(pmd_t *pmd)
 }
 
 /**
- * quire_pt_cow_still_shared - has a copy-on-write table another user?
+ * quire_pt_cow_still_shared - does a copy-on-write table have another user?
  * @vma: covers the whole table
  * @pmd: marked when the caller looked
  * @addr: the first address that the table maps
  *
- * Context: as __quire_pt_still_shared(). Return: likewise.
+ * Context: as __quire_pt_still_shared().
+ * Return: as __quire_pt_still_shared().
  */
 bool quire_pt_cow_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
@@ -804,8 +814,8 @@ bool quire_pt_cow_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned 
 
 /**
  * quire_pt_on_mmlist - have swapoff visit an mm
- * @mm: will use a shared table, in which the reverse map may swap out pages
- *	for all users at once without knowing them
+ * @mm: will use a shared table, from which the reverse map may swap out pages for all users at once
+ *	without knowing them
  *
  * Context: does not sleep; takes mmlist_lock.
  */
@@ -820,9 +830,10 @@ void quire_pt_on_mmlist(struct mm_struct *mm)
 }
 
 /**
- * quire_pt_init - make the orphans' mm, which lives for ever
+ * quire_pt_init - make the orphans' mm, which is never freed
  *
- * Context: boot, before any table is shared. Returns 0 or -ENOMEM.
+ * Context: boot, before any table is shared.
+ * Return: 0 or -ENOMEM.
  */
 int __init quire_pt_init(void)
 {

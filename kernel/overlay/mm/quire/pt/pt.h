@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What shared tables are to the features that share them, and to pt's own files. */
+/* Shared page tables: declarations for the features that share them, and for pt's own files. */
 #ifndef _MM_QUIRE_PT_H
 #define _MM_QUIRE_PT_H
 
@@ -9,7 +9,7 @@
 
 #include "../core/quire.h"
 
-/* A shared table would break what these promise; see the rules in pt.c. */
+/* VMAs whose flags a shared table would break; see the rules in pt.c. */
 #define QUIRE_PT_UNSHAREABLE								\
 	(VM_SHARED | VM_MAYSHARE | VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB |		\
 	 VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR | VM_MERGEABLE |			\
@@ -32,17 +32,17 @@ int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long a
 			 enum quire_pt_cause cause, gfp_t gfp);
 bool quire_pt_cow_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
 
-/* Of a marked PMD whose table's PTL is held. */
+/* @pmd is marked, and its table's PTL is held. */
 static inline bool quire_pt_is_mixed(pmd_t *pmd)
 {
 	return quire_pt_state(quire_pmd_ptdesc(*pmd))->flags & QUIRE_PT_MIXED;
 }
 
 /*
- * A look without the locks, at a table of either kind. A user that leaves meanwhile may make it
- * stale: then the table is taken for shared, as it would have been a moment earlier. If another
- * thread of this process copies the table, its last user may even free it: no more than a
- * struct page is read.
+ * A lockless check of a table of either kind. A user that leaves meanwhile may make the answer
+ * stale: then the table is taken for shared, as it was a moment earlier. If another thread of this
+ * process copies the table, the table's last user may even free it: this reads no more than a
+ * struct page.
  */
 static inline bool quire_pt_has_other_users(pmd_t *pmd)
 {
@@ -53,36 +53,36 @@ static inline bool quire_pt_has_other_users(pmd_t *pmd)
 	return pmd_pt_marked(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
 }
 
-/* Why TLBs of a shared table's users are flushed. */
+/* Why the TLBs of a shared table's users are flushed. */
 enum quire_pt_flush {
 	QUIRE_FLUSH_RECLAIM,	/* also memory failure; for each user after the first */
-	QUIRE_FLUSH_MIGRATION,	/* likewise */
+	QUIRE_FLUSH_MIGRATION,	/* also for each user after the first */
 	QUIRE_FLUSH_TRUNCATION,
-	QUIRE_FLUSH_LEAVE,	/* a user has left tables, copied one, or adopted a stale one */
-	QUIRE_FLUSH_ALL,	/* all CPUs, where the users are not known */
+	QUIRE_FLUSH_LEAVE,	/* a user left tables, copied one, or adopted a stale one */
+	QUIRE_FLUSH_ALL,	/* all CPUs, because the users are not known */
 	QUIRE_NR_FLUSHES,
 };
 
-/* What pt counts for tables of either kind. */
+/* Events of tables of either kind. */
 enum quire_pt_event {
-	QUIRE_PT_RMAP_CLEARED,	/* entries of tables with several users, by the reverse map */
+	QUIRE_PT_RMAP_CLEARED,	/* the reverse map cleared an entry of a table with several users */
 	QUIRE_PT_FLUSHES,	/* by enum quire_pt_flush */
 	QUIRE_PT_NR_EVENTS = QUIRE_PT_FLUSHES + QUIRE_NR_FLUSHES,
 };
 
-/* What it counts for copy-on-write tables beyond that. */
+/* Further events of copy-on-write tables. */
 enum quire_pt_cow_event {
 	PT_PMDS_MARKED = QUIRE_PT_NR_EVENTS, /* PMDs that began to point to a shared table */
-	PT_PMDS_UNMARKED,	/* ... and ceased to */
-	PT_TABLES_SHARED,	/* fork took one more table without copying it */
-	PT_TABLES_COPIED,	/* a user got a copy for itself */
+	PT_PMDS_UNMARKED,	/* PMDs that ceased to point to a shared table */
+	PT_TABLES_SHARED,	/* fork added a user without copying the table */
+	PT_TABLES_COPIED,	/* a user got its own copy */
 	PT_TABLES_ADOPTED,	/* the last user took the table as it was */
 	PT_TABLES_SANITIZED,
-	PT_TABLES_LEFT,		/* unmapped while others stay */
+	PT_TABLES_LEFT,		/* a user unmapped the table while others stay */
 	PT_TABLES_DROPPED,	/* the last users left at the same time */
 	PT_COPY_RETRIED,
-	PT_TABLES_SEARCHED,	/* for pins */
-	PT_REFERENCES,		/* taken for reading, without a copy */
+	PT_TABLES_SEARCHED,	/* searches for pinned pages */
+	PT_REFERENCES,		/* references for reading, without a copy */
 	PT_CAUSE_FIRST,
 	PT_NR_EVENTS = PT_CAUSE_FIRST + QUIRE_PT_NR_CAUSES,
 };
@@ -90,10 +90,10 @@ enum quire_pt_cow_event {
 DECLARE_PER_CPU(unsigned long [PT_NR_EVENTS], quire_pt_cow_events);
 #define pt_count(id)		this_cpu_inc(quire_pt_cow_events[id])
 
-/* A marked PMD tells of which kind its table is. */
+/* A marked PMD tells the kind of its table. */
 enum quire_pt_kind {
-	QUIRE_PT_COW,		/* of private memory, copy-on-write */
-	QUIRE_PT_FILE,		/* of shared memory */
+	QUIRE_PT_COW,		/* private memory, copy-on-write */
+	QUIRE_PT_FILE,		/* shared memory */
 	QUIRE_PT_NR_KINDS,
 };
 
@@ -103,18 +103,19 @@ static inline enum quire_pt_kind quire_pt_kind(pmd_t pmd)
 }
 
 /**
- * struct quire_pt_class - what pt asks of the feature that shares tables of a kind
- * @feature: a warning about one of its tables switches it off
- * @unshare: give a process a table of its own, or none; as __quire_pt_unshare()
+ * struct quire_pt_class - the feature that shares the tables of one kind
+ * @feature: a warning about one of its tables disables it
+ * @unshare: stop a process from using a table; as __quire_pt_unshare()
  * @still_shared: as __quire_pt_still_shared()
- * @reached: how many pages a process may reach by such tables without being charged for them,
+ * @reached: how many pages a process may reach through such tables without being charged for them,
  *	and in how many tables; waits for no lock. May be NULL.
- * @check: what is wrong with a table, or NULL; its PTL is held. May be NULL; then the rest is, too.
- * @tables: how many there are
- * @pmds: how many PMDs of a process lead to them, as counted
+ * @check: what is wrong with a table, or NULL; its PTL is held. May be NULL, and @tables, @pmds and
+ *	@charged are NULL then.
+ * @tables: how many tables there are
+ * @pmds: how many of a process's PMDs point to such tables, as counted
  * @charged: what their entries are charged as: pages, by MM_*
  *
- * Addresses are those of the first entry.
+ * Addresses are those of the table's first entry.
  */
 struct quire_pt_class {
 	struct quire_feature *feature;
@@ -141,7 +142,7 @@ void quire_pt_count_flush(enum quire_pt_kind kind, enum quire_pt_flush why);
 /**
  * struct quire_pt_tables - the shared tables that a process uses
  * @shared: how many, by kind
- * @owned: copy-on-write ones that it is charged for
+ * @owned: how many copy-on-write tables the process is charged for
  */
 struct quire_pt_tables {
 	unsigned long shared[QUIRE_PT_NR_KINDS];

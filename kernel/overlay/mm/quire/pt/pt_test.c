@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The pure parts of shared tables: the mark, what entries are charged as and become. */
+/* KUnit tests of pt's pure functions: the mark, what entries are charged as, sanitized entries. */
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -13,7 +13,7 @@ static struct page *test_page(void)
 	return ZERO_PAGE(0);
 }
 
-/* Marking and unmarking loses no bit, and neither looks bad to a walker. */
+/* Marking and unmarking loses no bit, and no walker takes either PMD for bad. */
 static void mark(struct kunit *test)
 {
 	pmd_t pmd = __pmd(__pa(page_address(test_page())) | _PAGE_TABLE);
@@ -28,7 +28,7 @@ static void mark(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, pmd_val(quire_pmd_unmark(marked)), pmd_val(pmd));
 }
 
-/* What is no table is never taken for a shared one. */
+/* A PMD that points to no table is never taken for a shared one. */
 static void not_marked(struct kunit *test)
 {
 	unsigned long pa = __pa(page_address(test_page()));
@@ -68,7 +68,7 @@ static void charges(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, quire_pt_charged_as(vma, 0, poison, false), -1);
 }
 
-/* A mixed table's pages are of several kinds. */
+/* A mixed table has pages of several kinds. */
 static void mixed_charges(struct kunit *test)
 {
 	struct vm_area_struct *vma = area(test, PLAIN);
@@ -90,7 +90,7 @@ static void mixed_charges(struct kunit *test)
 	__free_page(page);
 }
 
-/* Private areas of files, and no others than may be shared whole. */
+/* Private VMAs of files, and only those that could be shared whole. */
 static void mixable(struct kunit *test)
 {
 	static const struct vm_operations_struct cached = { .map_pages = filemap_map_pages };
@@ -111,7 +111,7 @@ static void mixable(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, quire_pt_area_mixable(vma));
 }
 
-/* Nothing is exclusive or writable afterwards, and nothing else is lost. */
+/* No entry is exclusive or writable afterwards, and nothing else is lost. */
 static void sanitized(struct kunit *test)
 {
 	pte_t swap = swp_entry_to_pte(swp_entry(1, 0x1234));

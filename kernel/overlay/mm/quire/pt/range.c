@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tables of one's own for ranges, VMA boundaries and whole processes: for system calls
- * that change what a shared table's users have in common. quire_pt_unshare() in pt.c
- * unshares one of them, and its header has the rules.
+ * Unsharing the page tables of ranges, at VMA boundaries and of whole processes, for system calls
+ * that change what the users of a shared table have in common. quire_pt_unshare() unshares one
+ * table; pt.c has the rules.
  *
- * Locks: mmap_lock keeps fork, and with it any further sharing, out. Nothing is kept,
- * so there is nothing to undo: the next fork shares again.
+ * Locks: mmap_lock keeps fork out, and with it any further sharing. No state is kept, so there is
+ * nothing to undo: the next fork shares again.
  */
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
@@ -17,12 +17,14 @@
 #include "pt.h"
 
 /**
- * quire_find_pmd - mm_find_pmd(), which takes what a huge PUD maps for a table of PMDs
- * @mm: the address space
- * @addr: an address in it
+ * quire_find_pmd - find the PMD of an address
+ * @mm: the mm
+ * @addr: the address
  *
- * Context: mmap_lock or a lock of the reverse map is held, which keeps the tables above the
- * last level; neither keeps a huge PUD from being zapped. Return: the PMD, or NULL.
+ * Unlike mm_find_pmd(), does not take the page that a huge PUD maps for a PMD table.
+ * Context: mmap_lock or a lock of the reverse map is held, which keeps the upper-level tables;
+ * neither keeps a huge PUD from being zapped.
+ * Return: the PMD, or NULL.
  */
 pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr)
 {
@@ -40,11 +42,12 @@ pmd_t *quire_find_pmd(struct mm_struct *mm, unsigned long addr)
 }
 
 /**
- * __quire_pt_unshare_at - give a process a table of its own
- * @mm: the process's, mmap_lock held
+ * __quire_pt_unshare_at - give a process its own page table at an address
+ * @mm: the process's mm
  * @addr: any address that the table maps
  *
- * Context: may sleep. Returns 0 or -ENOMEM.
+ * Context: mmap_lock is held; may sleep.
+ * Return: 0 or -ENOMEM.
  */
 int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 {
@@ -54,19 +57,19 @@ int __quire_pt_unshare_at(struct mm_struct *mm, unsigned long addr)
 
 	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
 		return 0;
-	/* Any that reaches into it will do. */
+	/* Any VMA that reaches into the table will do. */
 	vma = find_vma_intersection(mm, start, start + PMD_SIZE);
 	pmd = vma ? quire_find_pmd(mm, addr) : NULL;
 	return pmd ? quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL) : 0;
 }
 
 /**
- * __quire_pt_split - make room for a VMA boundary
- * @vma: will end or begin at @addr, or pass on what is beyond it
+ * __quire_pt_split - unshare the table in which a VMA boundary is about to be
+ * @vma: will end or begin at @addr, or pass the part beyond it to another VMA
  * @addr: the boundary
  *
- * Context: mmap_lock held for writing, no lock of the VMA's reverse map.
- * Returns 0 or -ENOMEM.
+ * Context: mmap_lock is held for writing, and no lock of the VMA's reverse map; may sleep.
+ * Return: 0 or -ENOMEM.
  */
 int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 {
@@ -74,7 +77,7 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 
 	if (IS_ALIGNED(addr, PMD_SIZE) || addr <= vma->vm_start || addr >= vma->vm_end)
 		return 0;
-	/* Keep out the faults that share tables of shared memory. */
+	/* Keep out the faults that join tables of shared memory. */
 	vma_start_write(vma);
 	if (!test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		return 0;
@@ -90,14 +93,14 @@ static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 	walk->action = ACTION_CONTINUE;
 	if (!pmd_pt_cow(*pmd))
 		return 0;
-	/* An OOM victim must not take one page after the other from the reserves. */
+	/* An OOM victim must not take one page after another from the reserves. */
 	if (fatal_signal_pending(current))
 		return -EINTR;
 	cond_resched();
 	return quire_pt_unshare(walk->vma, pmd, addr, QUIRE_PT_SYSCALL);
 }
 
-/* Not by the walk itself, which cannot fail. */
+/* The callback unshares, and not the walk itself, which cannot fail. */
 static const struct mm_walk_ops unshare_ops = {
 	.pmd_entry = unshare_entry,
 	.walk_lock = PGWALK_RDLOCK,
@@ -105,13 +108,13 @@ static const struct mm_walk_ops unshare_ops = {
 };
 
 /**
- * __quire_pt_unshare_range - give a process tables of its own
+ * __quire_pt_unshare_range - give a process its own page tables in a range
  * @vma: covers the range
- * @start: of the range
- * @end: of the range
+ * @start: start of the range
+ * @end: end of the range
  *
- * Context: may sleep, mmap_lock held. Returns 0, -ENOMEM, or -EINTR if the
- * caller is being killed.
+ * Context: mmap_lock is held; may sleep.
+ * Return: 0, -ENOMEM, or -EINTR if the caller is being killed.
  */
 int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end)
@@ -120,7 +123,6 @@ int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 
 	if (!test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		return 0;
-	/* mremap begins at the first table's start, where nothing else is mapped. */
 	start = max(start, vma->vm_start);
 	if (start >= end)
 		return 0;
@@ -132,10 +134,11 @@ int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 }
 
 /**
- * quire_pt_unshare_mm - give a process tables of its own everywhere
- * @mm: mmap_lock held
+ * quire_pt_unshare_mm - give a process its own page tables everywhere
+ * @mm: the process's mm
  *
- * Context: may sleep. Returns as __quire_pt_unshare_range().
+ * Context: mmap_lock is held; may sleep.
+ * Return: 0, -ENOMEM, or -EINTR if the caller is being killed.
  */
 int quire_pt_unshare_mm(struct mm_struct *mm)
 {
@@ -145,14 +148,14 @@ int quire_pt_unshare_mm(struct mm_struct *mm)
 }
 
 /**
- * __quire_pt_swapoff - a swap device is about to go
+ * __quire_pt_swapoff - unshare a page table that has swap entries of a device
  * @vma: covers the whole table
  * @pmd: marked when the caller looked
  * @addr: any address that the table maps
  * @type: the device
  *
- * Context: as __quire_pt_unshare(). Returns 0 or -ENOMEM; the table is still
- * shared if none of its entries is on the device.
+ * Context: as __quire_pt_unshare().
+ * Return: 0 or -ENOMEM. The table is still shared if none of its entries is on the device.
  */
 int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       unsigned int type)
@@ -165,7 +168,7 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 	for (i = 0; start && i < PTRS_PER_PTE && !found; i++) {
 		pte_t pte = ptep_get(start + i);
 
-		/* Entries for other purposes have types that no device has. */
+		/* Non-swap entries have types that no device has. */
 		found = is_swap_pte(pte) && swp_type(pte_to_swp_entry(pte)) == type;
 	}
 	if (start)
@@ -174,15 +177,15 @@ int __quire_pt_swapoff(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
 }
 
 /**
- * __quire_walk_others - do others map a page by a table that they share?
- * @fw: has found it
- * @vma: the walk's
- * @addr: the walk's
- * @node: where it is to go
+ * __quire_walk_others - do other processes map the page by the same table?
+ * @fw: the walk that has found the page
+ * @vma: the walk's VMA
+ * @addr: the walk's address
+ * @node: the node to which the page would move
  *
  * Context: between folio_walk_start() and folio_walk_end(): the PTL is held.
- * Return: whether it is in a shared table that has another user. False for what does not move
- * anyway: a zero page, a device's, or one that is there already.
+ * Return: true if the page is in a shared table that has another user. False if the page does not
+ * move anyway: a zero page, a device's page, or a page that is on @node already.
  */
 bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsigned long addr,
 			 int node)
@@ -197,17 +200,18 @@ bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsi
 }
 
 /**
- * quire_pt_forgotten - was a walk refused that should have asked?
- * @pmd: where it looked
- * @seen: and what it saw there, which is odd
+ * quire_pt_forgotten - was a walk refused a table that it should have unshared?
+ * @pmd: the PMD
+ * @seen: the odd value that the walk read from it
  *
- * A table becomes copy-on-write by fork alone, under mmap_lock held for writing, so that a
- * walk that has asked for a table of its own keeps it. There are two exceptions, which meet
- * a mark that was not there when they looked, and look again: a truncation reaches a
- * file's areas in a mixed table without mmap_lock, and a file's table is joined by any
- * fault. The reverse map has no mmap_lock either; it maps by a copy of the PMD.
- * Context: RCU read lock, which keeps the table; the state is read without its lock, so it
- * counts only if the PMD is still the same.
+ * Only fork makes a table copy-on-write, with mmap_lock held for writing, so a walk that has
+ * unshared a table keeps its own. There are two exceptions. Truncation reaches a file's VMAs in a
+ * mixed table without mmap_lock, and any fault may join a file's table: both meet a mark that was
+ * not there when they looked, and look again. The reverse map does not hold mmap_lock either; it
+ * maps the table by a copy of the PMD.
+ * Context: the RCU read lock is held, which keeps the table. The state is read without the PTL, so
+ * it counts only if the PMD has not changed.
+ * Return: whether it was.
  */
 bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 {
@@ -217,7 +221,7 @@ bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 
 struct table_count {
 	struct quire_pt_tables *tables;
-	pmd_t *last;		/* several areas may reach into a table */
+	pmd_t *last;		/* several VMAs may reach into a table */
 };
 
 static int count_pmd(pmd_t *pmd, unsigned long addr, unsigned long next, struct mm_walk *walk)
@@ -250,10 +254,11 @@ static const struct mm_walk_ops count_ops = {
 
 /**
  * quire_pt_count_tables - count the shared tables that a process uses
- * @mm: has a user
+ * @mm: the process's mm; the caller holds mm_users
  * @tables: filled in
  *
- * Context: takes mmap_lock for reading. Return: 0 or -EINTR.
+ * Context: takes mmap_lock for reading; may sleep.
+ * Return: 0 or -EINTR.
  */
 int quire_pt_count_tables(struct mm_struct *mm, struct quire_pt_tables *tables)
 {

@@ -2,34 +2,33 @@
 /*
  * fork and exit in bulk.
  *
- * A fork needs a vm_area_struct, a vma_lock and anon_vma_chains for each area,
- * and the child's exit frees them: one by one that is more work than linking
- * them. Here they are allocated and freed many at a time, the child's area takes
- * its parent's place in the copied maple tree without a search, walks over all
- * areas go from slot to slot of the tree's leaves, neighbours of one file enter its
- * tree under one hold of its lock, and areas leave their anon_vmas many under one
- * hold of the root's.
+ * A fork needs a vm_area_struct, a vma_lock and anon_vma_chains for each VMA, and the
+ * child's exit frees them: one by one that is more work than linking them. Here they
+ * are allocated and freed many at a time. The child's VMA takes its parent's place in
+ * the copied maple tree without a search. Walks over all VMAs go from slot to slot of
+ * the tree's leaves. Adjacent VMAs of one file are put into its tree in one hold of its
+ * lock, and VMAs leave their anon_vmas many in one hold of the root's lock.
  *
- * Nothing here is a state: all objects are of the caches that Linux allocates
- * them from, so it does not matter which side of a switch an area was made on,
- * and there is nothing to undo.
+ * Nothing here is a state: all objects are of the caches that Linux allocates them
+ * from, so it does not matter whether a VMA was made before or after a switch, and
+ * there is nothing to undo.
  *
- * Locking: the stocks belong to one fork or exit. Nothing is allocated under
- * the root's rwsem, since reclaim takes it, and the areas' and files' locks are
- * never taken within it: areas are collected first and unlinked together,
- * always before their page tables are freed. Nor is anything allocated under a
- * file's i_mmap_rwsem: the child's areas that map nothing of their own are collected,
- * too, and linked before the parent's mmap_lock is let go of.
+ * Locking: the stocks belong to one fork or exit. Nothing is allocated under the root's
+ * rwsem, since reclaim takes it, and the VMAs' and files' locks are never taken inside
+ * it: VMAs are collected first and unlinked together, always before their page tables
+ * are freed. Nor is anything allocated under a file's i_mmap_rwsem: the child's VMAs
+ * that map nothing of their own are collected, too, and linked before the parent's
+ * mmap_lock is released.
  *
- * Walks read the leaves under mmap_lock, or in a tree that is the caller's own,
- * and leave all else to mas_find(). Fork stores vm_lock_seq without the area's
- * rwsem where nobody else has a reference to mm_users; who gets one meanwhile is
- * seen after a full barrier, or sees vm_lock_seq (__quire_rmap_start_copy()).
+ * Walks read the leaves under mmap_lock, or in a tree that is the caller's own, and
+ * leave the rest to mas_find(). Fork stores vm_lock_seq without the VMA's rwsem if
+ * nobody else has a reference to mm_users. If a task gets one meanwhile, either fork
+ * sees the reference after a full barrier, or the task sees vm_lock_seq
+ * (__quire_rmap_start_copy()).
  *
- * Lifetime: a stock's objects are unused; their first word links them. An
- * area of an exiting mm is linked so after its last use by Linux, where
- * __vm_area_free() would have freed it; the maple tree's pointer to it dangles
- * as it does there.
+ * Lifetime: a stock's objects are unused; their first word links them. A VMA of an
+ * exiting mm goes to a stock after its last use by Linux, where __vm_area_free() would
+ * have freed it; the maple tree's pointer to it dangles as in vanilla.
  */
 #include <linux/file.h>
 #include <linux/init.h>
@@ -53,6 +52,8 @@ static struct kmem_cache *lock_cache __ro_after_init;
  * quire_rmap_init_areas - take note of the slab caches of kernel/fork.c
  * @vma_cachep: of struct vm_area_struct
  * @lock_cachep: of struct vma_lock
+ *
+ * Context: boot.
  */
 void __init quire_rmap_init_areas(struct kmem_cache *vma_cachep, struct kmem_cache *lock_cachep)
 {
@@ -64,10 +65,11 @@ void __init quire_rmap_init_areas(struct kmem_cache *vma_cachep, struct kmem_cac
  * quire_stock_fill - allocate objects
  * @stock: of @cache
  * @cache: their cache, without a constructor
- * @nr: to have at least
- * @expected: to have at most, where that is more
+ * @nr: the least number of objects to have
+ * @expected: the most to have, if that is more
  *
- * May sleep. Returns 0 or -ENOMEM, with some maybe.
+ * Context: may sleep.
+ * Return: 0, or -ENOMEM, maybe with some objects.
  */
 int quire_stock_fill(struct quire_stock *stock, struct kmem_cache *cache, unsigned int nr,
 		     int expected)
@@ -79,7 +81,7 @@ int quire_stock_fill(struct quire_stock *stock, struct kmem_cache *cache, unsign
 		n = min_t(unsigned int, max_t(int, nr, expected) - stock->nr, QUIRE_STOCK);
 		if (!kmem_cache_alloc_bulk(cache, GFP_KERNEL, n, objects))
 			return -ENOMEM;
-		/* The lowest address first, for those who walk them later. */
+		/* The lowest address first, for later walks over the objects. */
 		for (i = n; i--;)
 			quire_stock_put(stock, objects[i]);
 	}
@@ -90,6 +92,8 @@ int quire_stock_fill(struct quire_stock *stock, struct kmem_cache *cache, unsign
  * quire_stock_free - free all objects of a stock
  * @stock: is empty then
  * @cache: their cache
+ *
+ * Context: as for kmem_cache_free_bulk().
  */
 void quire_stock_free(struct quire_stock *stock, struct kmem_cache *cache)
 {
@@ -105,7 +109,9 @@ void quire_stock_free(struct quire_stock *stock, struct kmem_cache *cache)
 
 /**
  * __quire_rmap_batch_end - free what a fork did not use
- * @batch: is empty then
+ * @batch: its stocks are empty then
+ *
+ * Context: as for kmem_cache_free_bulk().
  */
 void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
 {
@@ -115,12 +121,15 @@ void __quire_rmap_batch_end(struct quire_rmap_batch *batch)
 }
 
 /**
- * __quire_rmap_start_copy - keep faults out of an area that fork copies
- * @vma: the parent's; its mmap_lock is held for writing
+ * __quire_rmap_start_copy - keep faults out of a VMA that fork copies
+ * @vma: the parent's
  *
- * What vma_start_write() does. Who locks an area for a fault, or for userfaultfd,
- * has a reference to mm_users. So where the forking thread has the only one,
- * nobody holds the area's lock, and who comes now finds vm_lock_seq and backs off.
+ * Does what vma_start_write() does. A task that locks a VMA for a fault, or for
+ * userfaultfd, has a reference to mm_users. So if the forking thread has the only
+ * reference, nobody holds the VMA lock, and a task that comes now finds vm_lock_seq and
+ * backs off.
+ *
+ * Context: the parent's mmap_lock is held for writing; may sleep.
  */
 void __quire_rmap_start_copy(struct vm_area_struct *vma)
 {
@@ -132,8 +141,8 @@ void __quire_rmap_start_copy(struct vm_area_struct *vma)
 	}
 	WRITE_ONCE(vma->vm_lock_seq, mm->mm_lock_seq.sequence);
 	/*
-	 * Pairs with the increment of mm_users, a full barrier on x86: either it is
-	 * seen here, or vm_lock_seq is seen there.
+	 * Pairs with the increment of mm_users, a full barrier on x86: either the increment
+	 * is seen here, or vm_lock_seq is seen there.
 	 */
 	smp_mb();
 	if (likely(atomic_read(&mm->mm_users) == 1))
@@ -144,11 +153,14 @@ void __quire_rmap_start_copy(struct vm_area_struct *vma)
 }
 
 /**
- * __quire_rmap_dup_area - copy an area for a child
+ * __quire_rmap_dup_area - copy a VMA for a child
  * @batch: of this fork
- * @orig: the parent's; mmap_lock held for writing
+ * @orig: the parent's
  *
- * Makes what vm_area_dup() makes. May sleep. Returns NULL if there is no memory.
+ * Makes what vm_area_dup() makes.
+ *
+ * Context: the parent's mmap_lock is held for writing; may sleep.
+ * Return: the copy, or NULL if there is no memory.
  */
 struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 					     struct vm_area_struct *orig)
@@ -166,7 +178,7 @@ struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 
 	ASSERT_EXCLUSIVE_WRITER(orig->vm_flags);
 	ASSERT_EXCLUSIVE_WRITER(orig->vm_file);
-	/* A file's other areas may rotate the tree that shared.rb is in. */
+	/* Other VMAs of the file may rotate the tree that shared.rb is in. */
 	data_race(memcpy(new, orig, sizeof(*new)));
 	new->vm_lock = quire_stock_take(&batch->locks);
 	init_rwsem(&new->vm_lock->lock);
@@ -177,7 +189,7 @@ struct vm_area_struct *__quire_rmap_dup_area(struct quire_rmap_batch *batch,
 	return new;
 }
 
-/* Does copy_page_range() look at the parent's tables? As its vma_needs_copy() says. */
+/* Does copy_page_range() look at the parent's tables? As in its vma_needs_copy(). */
 static bool needs_copy(struct vm_area_struct *vma, struct vm_area_struct *orig)
 {
 	return userfaultfd_wp(vma) || (orig->vm_flags & (VM_PFNMAP | VM_MIXEDMAP)) ||
@@ -185,20 +197,21 @@ static bool needs_copy(struct vm_area_struct *vma, struct vm_area_struct *orig)
 }
 
 /**
- * __quire_rmap_link_file - put a child's area into its file's tree, maybe later
+ * __quire_rmap_link_file - put a child's VMA into its file's tree, maybe later
  * @link: of this fork
- * @vma: the child's area, of a file
- * @orig: the parent's
+ * @vma: the child's VMA, of a file
+ * @orig: the parent's VMA
  *
- * An area that maps nothing need not be found by a walk: it waits for others of the
- * same file until __quire_rmap_link(). One that fork copies pages into has to be in
- * the tree before that, behind its parent's, so that a truncation meets the pages in
- * one of the two; it takes along those that wait. Where fork shares a table of several
- * areas, one of which is copied, a waiting area's entries are the parent's own: a walk
- * meets them through the parent's area, as its table is the same one until the
- * parent's mmap_lock, which fork holds, is let go of. Takes a reference to the file, as
- * dup_mmap() does. Context: both mmap_locks held for writing; may sleep. Returns
- * false, and does nothing, for an area that is best linked alone.
+ * A walk need not find a VMA that maps nothing: it waits for other VMAs of the same file
+ * until __quire_rmap_link(). A VMA that fork copies pages into has to be in the tree
+ * before that, behind its parent's, so that a truncation meets the pages in one of the
+ * two; it takes along the VMAs that wait. If fork shares a table of several VMAs, one of
+ * which is copied, a waiting VMA's entries are the parent's own: a walk meets them
+ * through the parent's VMA, as its table is the same one until the parent's mmap_lock,
+ * which fork holds, is released. Takes a reference to the file, as dup_mmap() does.
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
+ * Return: true, or false for a VMA that is best linked alone, and does nothing.
  */
 bool __quire_rmap_link_file(struct quire_rmap_link *link, struct vm_area_struct *vma,
 			    struct vm_area_struct *orig)
@@ -221,11 +234,13 @@ bool __quire_rmap_link_file(struct quire_rmap_link *link, struct vm_area_struct 
 }
 
 /**
- * __quire_rmap_link - put areas into their file's tree
- * @link: has some; none then
+ * __quire_rmap_link - put VMAs into their file's tree
+ * @link: has some VMAs; it is empty then
  *
- * What dup_mmap() does for each, with one hold of the file's lock, which no memory is
- * allocated under. Context: as above. May sleep.
+ * Does what dup_mmap() does for each VMA, with one hold of the file's lock, under which
+ * nothing is allocated.
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
  */
 void __quire_rmap_link(struct quire_rmap_link *link)
 {
@@ -248,8 +263,8 @@ void __quire_rmap_link(struct quire_rmap_link *link)
 }
 
 /*
- * The leaf that an iterator is at, or NULL: none, or one that a store replaced,
- * which is marked by being its own parent.
+ * Returns the leaf that an iterator is at. NULL if there is none, or if a store has
+ * replaced the leaf, which marks it by making it its own parent.
  */
 static struct maple_node *leaf_of(struct ma_state *mas)
 {
@@ -265,14 +280,17 @@ static struct maple_node *leaf_of(struct ma_state *mas)
 }
 
 /**
- * __quire_rmap_next - find the next area of an mm
+ * __quire_rmap_next - find the next VMA of an mm
  * @mas: an iterator of its tree
  * @max: the highest address of interest
  *
- * What mas_find() does, for walks over many areas: most of the next ones are in
- * the leaf that the iterator is at. mas_find() does the rest: the first area,
- * other leaves, the end. mmap_lock is held, for reading at least, or the tree is
- * the caller's own: so nobody else changes the leaf.
+ * Does what mas_find() does, for walks over many VMAs: most of the next VMAs are in the
+ * leaf that the iterator is at. mas_find() does the rest: the first VMA, other leaves,
+ * the end.
+ *
+ * Context: mmap_lock is held, at least for reading, or the tree is the caller's own: so
+ * nobody else changes the leaf.
+ * Return: the VMA or entry, or NULL.
  */
 void *__quire_rmap_next(struct ma_state *mas, unsigned long max)
 {
@@ -285,7 +303,7 @@ void *__quire_rmap_next(struct ma_state *mas, unsigned long max)
 
 		if (unlikely(first > max))
 			break;
-		/* mmap_lock covers it. */
+		/* mmap_lock protects the slot. */
 		entry = rcu_dereference_raw(leaf->mr64.slot[++at]);
 		if (!entry)
 			continue;
@@ -298,15 +316,18 @@ void *__quire_rmap_next(struct ma_state *mas, unsigned long max)
 }
 
 /**
- * __quire_rmap_store_area - put a child's area where its parent's is
+ * __quire_rmap_store_area - put a child's VMA where its parent's is
  * @vmi: of the child's tree, a copy of the parent's that nobody else sees yet;
- *	it found @orig last
- * @orig: the parent's area
- * @new: the child's, which covers the same range
+ * 	it found @orig last
+ * @orig: the parent's VMA
+ * @new: the child's VMA, which covers the same range
  *
- * The range does not change, so neither do the tree's pivots and gaps: the leaf's
- * slot is all there is to write. Where the iterator is not at a leaf that holds
- * @orig, stores in the ordinary way. Returns 0 or -ENOMEM.
+ * The range does not change, so the tree's pivots and gaps do not change either: only the
+ * leaf's slot has to be written. If the iterator is not at a leaf that holds @orig, stores
+ * in the ordinary way.
+ *
+ * Context: both mmap_locks are held for writing.
+ * Return: 0 or -ENOMEM.
  */
 int __quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *orig,
 			    struct vm_area_struct *new)
@@ -323,15 +344,15 @@ int __quire_rmap_store_area(struct vma_iterator *vmi, struct vm_area_struct *ori
 }
 
 /*
- * Take an area out of its anon_vmas' trees. The links go to @avcs, or to @empty
- * where they were the last of their anon_vma's. Root's rwsem held for writing.
+ * Take a VMA out of its anon_vmas' trees. A link goes to @empty if it was the last link
+ * of its anon_vma, else to @avcs. The root's rwsem is held for writing.
  */
 static void unlink_area(struct vm_area_struct *vma, struct quire_stock *avcs,
 			struct list_head *empty)
 {
 	struct anon_vma_chain *avc, *next;
 
-	/* Newest first, so that the root is among @empty after its descendants. */
+	/* Newest first, so that the root follows its descendants in @empty. */
 	list_for_each_entry_safe(avc, next, &vma->anon_vma_chain, same_vma) {
 		struct anon_vma *anon_vma = avc->anon_vma;
 
@@ -346,17 +367,19 @@ static void unlink_area(struct vm_area_struct *vma, struct quire_stock *avcs,
 	INIT_LIST_HEAD(&vma->anon_vma_chain);
 	vma->anon_vma->num_active_vmas--;
 	quire_rmap_released(vma);
-	/* The area is still needed after this. */
+	/* The VMA is still needed after this. */
 	vma->anon_vma = NULL;
 }
 
 /**
- * __quire_rmap_unlink - unlink areas from their anon_vmas
- * @unlink: areas with an anon_vma; none then
+ * __quire_rmap_unlink - unlink VMAs from their anon_vmas
+ * @unlink: VMAs with an anon_vma; it is empty then
  *
- * What unlink_anon_vmas() does, with one hold of the lock for neighbours that
- * have the same root. mmap_lock is held for writing, or for reading where munmap
- * downgraded it: no fault finds these areas any more. May sleep.
+ * Does what unlink_anon_vmas() does, with one hold of the lock for adjacent VMAs that
+ * have the same root.
+ *
+ * Context: mmap_lock is held for writing, or for reading if munmap downgraded it: no fault
+ * finds these VMAs any more. May sleep.
  */
 void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
 {
@@ -386,7 +409,7 @@ void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
 	up_write(&root->rwsem);
 	unlink->nr = 0;
 
-	/* May take the root's lock. */
+	/* These calls may take the root's lock. */
 	while (nr)
 		put_anon_vma(unused[--nr]);
 	list_for_each_entry_safe(avc, next, &empty, same_vma) {
@@ -399,11 +422,13 @@ void __quire_rmap_unlink(struct quire_rmap_unlink *unlink)
 }
 
 /**
- * __quire_rmap_remove - let go of an area of an mm that exits
- * @free: of this exit; the area is freed with it at the latest
+ * __quire_rmap_remove - let go of a VMA of an exiting mm
+ * @free: of this exit; the VMA is freed with it at the latest
  * @vma: unlinked and unmapped
  *
- * What remove_vma() does for an area that nobody can reach.
+ * Does what remove_vma() does for a VMA that nobody can reach.
+ *
+ * Context: mmap_lock is held for writing; may sleep.
  */
 void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vma)
 {
@@ -420,8 +445,10 @@ void __quire_rmap_remove(struct quire_rmap_free *free, struct vm_area_struct *vm
 }
 
 /**
- * __quire_rmap_free_end - free the areas that an exit let go of
+ * __quire_rmap_free_end - free the VMAs that an exit let go of
  * @free: is empty then
+ *
+ * Context: as for kmem_cache_free_bulk().
  */
 void __quire_rmap_free_end(struct quire_rmap_free *free)
 {

@@ -2,37 +2,37 @@
 /*
  * /sys/kernel/debug/quire/rmap_check: is the reverse map complete?
  *
- * Reading it visits every area of every process. For each page table entry that
- * maps an anonymous page it asks the reverse map for all areas that may map the
- * folio; where this area is not among them, or the page's index is not the one
- * that its address has in it, the entry is missing: reclaim, migration and
- * memory failure would not find it. It also checks what the walk rests on, the
- * chains, and the invariants that mm/quire/rmap/rmap.c states. Folios of KSM are only
- * counted: Linux itself loses those of a child whose parent exited until its own
- * scan comes to them. A swap or migration entry of anonymous memory in an area
- * without an anon_vma is unlinked: its page will have no way back either. A
- * migration entry that does not go away within the walk's patience is stale.
+ * Reading it visits every VMA of every process. For each page table entry that maps
+ * an anonymous page it asks the reverse map for all VMAs that may map the folio. The
+ * entry is missing if this VMA is not among them, or if the page's index is not the
+ * index of the entry's address in the VMA: reclaim, migration and memory failure would
+ * not find the entry. It also checks what the walk relies on, the chains, and the
+ * invariants that mm/quire/rmap/rmap.c states. Folios of KSM are only counted: Linux
+ * itself cannot find those of a child whose parent exited until its own scan comes to
+ * them. A swap or migration entry of anonymous memory in a VMA without an anon_vma is
+ * unlinked: the reverse map will not find its page either. A migration entry that does
+ * not go away within the walk's patience is stale.
  *
- * For the pages that only the reader maps it also counts the areas that a walk visits.
+ * For the pages that only the reader maps it also counts the VMAs that a walk visits.
  *
- * Reading rmap_check_files asks the same for the pages of files, too, shared memory
- * among them, which takes several times as long.
+ * Reading rmap_check_files does the same for the pages of files, too, including shared
+ * memory, which takes several times as long.
  *
- * Locking: mmap_lock for reading over a process, so areas and chains stay as
- * they are except for upgrades; page table locks while entries are collected,
- * a batch at a time; then folio lock and what the walk takes. An entry that went
- * away meanwhile is no error, so a miss is looked up again under the folio lock,
- * which everything that moves a folio to another anon_vma holds.
+ * Locking: mmap_lock for reading over a process, so VMAs and chains stay as they are
+ * except for upgrades; page table locks while entries are collected, a batch at a time;
+ * then the folio lock and what the walk takes. An entry that went away meanwhile is no
+ * error, so a miss is looked up again under the folio lock, which is held to move a
+ * folio to another anon_vma.
  *
- * The folios of a batch are referenced, which ends with the batch. Page tables
- * that processes share are read in place and stay shared.
+ * The folios of a batch are referenced until the batch ends. Page tables that processes
+ * share are read in place and stay shared.
  *
- * Writing "break" takes one link of the writer out of its tree, checks the area,
- * puts the link back and fails with EUCLEAN if that was seen: a checker that finds
- * nothing must be able to. Meanwhile the pages of that area cannot be unmapped,
- * and stay; where one is on its way at that moment it fails with EAGAIN. Writing
- * "migrate" does the same with one entry of the writer, which is a migration entry
- * for a while, its folio locked as such a one must be.
+ * Writing "break" takes one link of the writer out of its tree, checks the VMA, puts the
+ * link back and fails with EUCLEAN if the check noticed: a checker that finds nothing
+ * must be able to find something. Meanwhile the pages of that VMA cannot be unmapped, and
+ * stay; if one is being migrated at that moment it fails with EAGAIN. Writing "migrate"
+ * does the same with one entry of the writer, which becomes a migration entry for a
+ * while, with its folio locked as migration requires.
  */
 #define pr_fmt(fmt) "quire: rmap: " fmt
 
@@ -63,16 +63,16 @@
 #define PATIENCE	(20 * HZ)
 #define LOOK_AGAIN_MS	20
 
-/* A page that is mapped, or one that is being migrated: then there is no folio. */
+/* A page that is mapped, or a page under migration: then @folio is NULL. */
 struct entry {
 	struct folio *folio;
 	struct page *page;
 	unsigned long address;
 	swp_entry_t migration;
-	bool shared;	/* its page table is, whatever the page says */
+	bool shared;	/* the page table is, whatever the page says */
 };
 
-/* Entries that were found, and where to go on. */
+/* Entries that were found, and where to continue. */
 struct batch {
 	struct entry *entries;
 	unsigned int nr, limit;
@@ -89,7 +89,7 @@ struct check {
 	struct entry entries[BATCH];
 };
 
-/* A page table entry; its lock is held. Returns 1 to stop: the batch is full. */
+/* The page table lock is held. Returns 1, to stop the walk, if the batch is full. */
 static int collect(struct batch *batch, struct page *page, unsigned long address,
 		   unsigned long size)
 {
@@ -111,8 +111,9 @@ static int collect(struct batch *batch, struct page *page, unsigned long address
 }
 
 /*
- * An entry that is neither empty nor present; its lock is held. Returns as collect().
- * The folio of a stale migration entry is not locked, so pfn_swap_entry_folio() is not asked.
+ * For an entry that is neither empty nor present; its lock is held. Returns as collect().
+ * Does not use pfn_swap_entry_folio(), because the folio of a stale migration entry is not
+ * locked.
  */
 static int collect_absent(struct batch *batch, struct vm_area_struct *vma, swp_entry_t entry,
 			  unsigned long address, unsigned long size)
@@ -121,7 +122,7 @@ static int collect_absent(struct batch *batch, struct vm_area_struct *vma, swp_e
 	bool anon = !non_swap_entry(entry) ||
 		    (migration && folio_test_anon(pfn_folio(swp_offset_pfn(entry))));
 
-	/* The area gets its anon_vma before its first anonymous page. */
+	/* A VMA gets its anon_vma before its first anonymous page. */
 	batch->unlinked += anon && !READ_ONCE(vma->anon_vma);
 	if (migration)
 		batch->entries[batch->nr++] = (struct entry) {
@@ -131,7 +132,7 @@ static int collect_absent(struct batch *batch, struct vm_area_struct *vma, swp_e
 	return batch->nr == batch->limit;
 }
 
-/* One table, shared with other processes or not: read in place, as its pages are. */
+/* Reads one table in place, shared with other processes or not. */
 static int check_table(pmd_t *pmd, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
 	struct batch *batch = walk->private;
@@ -199,7 +200,7 @@ static const struct mm_walk_ops check_ops = {
 	.walk_lock = PGWALK_RDLOCK,
 };
 
-/* A walk's question. It stops where it finds @vma, unless it is to visit @all areas. */
+/* A walk's question. The walk stops where it finds @vma, unless it is to visit @all VMAs. */
 struct question {
 	struct vm_area_struct *vma;
 	unsigned long visited;
@@ -226,7 +227,7 @@ static bool is_own(struct vm_area_struct *vma, const struct entry *entry)
 	       PageAnonExclusive(entry->page);
 }
 
-/* Does the reverse map lead from the entry's folio to the area? Folio locked. */
+/* Does the reverse map lead from the entry's folio to the VMA? The folio is locked. */
 static bool leads_to(struct check *check, struct vm_area_struct *vma, const struct entry *entry)
 {
 	struct question question = { .vma = vma, .all = is_own(vma, entry) };
@@ -244,7 +245,7 @@ static bool leads_to(struct check *check, struct vm_area_struct *vma, const stru
 	return question.found;
 }
 
-/* Look again: is the entry what it was? */
+/* Look again: is the entry unchanged? */
 static bool still_there(struct vm_area_struct *vma, const struct entry *entry)
 {
 	struct entry found = {};
@@ -261,7 +262,7 @@ static bool still_there(struct vm_area_struct *vma, const struct entry *entry)
 	       found.migration.val == entry->migration.val;
 }
 
-/* A migration needs no lock of this walk's to come to its end. */
+/* A migration needs none of this walk's locks to finish. */
 static void check_migration(struct check *check, struct vm_area_struct *vma,
 			    struct entry *entry)
 {
@@ -272,7 +273,7 @@ static void check_migration(struct check *check, struct vm_area_struct *vma,
 			if (!check->stale++)
 				pr_err("stale: address %lx, migration entry %lx\n",
 				       entry->address, entry->migration.val);
-			/* Where one stays others may, a whole table of them. */
+			/* If one entry stays, others may, too: a whole table of them. */
 			check->patience = 0;
 			return;
 		}
@@ -280,7 +281,7 @@ static void check_migration(struct check *check, struct vm_area_struct *vma,
 	}
 }
 
-/* Is the folio's index what a walk computes the address from? */
+/* Does the folio's index give the entry's address in a walk? */
 static bool index_fits(struct vm_area_struct *vma, const struct entry *entry)
 {
 	pgoff_t index;
@@ -291,7 +292,7 @@ static bool index_fits(struct vm_area_struct *vma, const struct entry *entry)
 	return index == linear_page_index(vma, entry->address);
 }
 
-/* Folio locked: one that was truncated, or a driver's, belongs to no file. */
+/* The folio is locked. A truncated folio, or a driver's, belongs to no file. */
 static bool is_files(struct folio *folio, struct vm_area_struct *vma)
 {
 	return !folio_test_anon(folio) && vma->vm_file && folio->mapping &&
@@ -353,7 +354,7 @@ static bool has_one_link(struct vm_area_struct *vma)
 	return quire_rmap_inside(vma) || list_is_singular(&vma->anon_vma_chain);
 }
 
-/* Do two areas with the same anon_vma have the same ones in the same order? */
+/* Do two VMAs with the same anon_vma have the same anon_vmas in the same order? */
 static bool same_chain(struct vm_area_struct *a, struct vm_area_struct *b)
 {
 	struct anon_vma_chain *i, *j;
@@ -370,13 +371,13 @@ static bool same_chain(struct vm_area_struct *a, struct vm_area_struct *b)
 	return list_entry_is_head(j, &b->anon_vma_chain, same_vma);
 }
 
-/* An area with neither file nor functions has nothing private but its link. Locked as that is. */
+/* vm_private_data of a VMA without vm_file and vm_ops is only for its link. Locked as the link. */
 static bool is_private_data_sound(struct vm_area_struct *vma)
 {
 	return vma->vm_file || vma->vm_ops || !vma->vm_private_data || quire_rmap_inside(vma);
 }
 
-/* The chain of an area with an anon_vma. The root's lock is held. */
+/* The chain of a VMA with an anon_vma. The root's lock is held. */
 static bool chain_is_sound(struct check *check, struct vm_area_struct *vma)
 {
 	struct anon_vma *root = vma->anon_vma->root;
@@ -475,8 +476,8 @@ static int rmap_check_show(struct seq_file *m, void *v)
 }
 
 /*
- * May its link be taken out of the tree for a while? Only where it is the only
- * one: others that left meanwhile would find the tree empty and free it.
+ * May its link be taken out of the tree for a while? Only if it is the only link: other
+ * VMAs that left meanwhile would find the tree empty and free it.
  */
 static bool is_alone(struct vm_area_struct *vma)
 {
@@ -486,7 +487,7 @@ static bool is_alone(struct vm_area_struct *vma)
 	       anon_vma->num_active_vmas == 1 && list_is_singular(&vma->anon_vma_chain);
 }
 
-/* An area of this process that maps anonymous pages and is alone. */
+/* Returns a VMA of this process that maps anonymous pages and is alone, or NULL. */
 static struct vm_area_struct *find_victim(struct check *check, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
@@ -503,7 +504,7 @@ static struct vm_area_struct *find_victim(struct check *check, struct mm_struct 
 	return NULL;
 }
 
-/* Is a page of an area being migrated? The root's lock is held: none begins or ends to be. */
+/* Is a page of a VMA being migrated? The root's lock is held: no migration begins or ends. */
 static bool is_migrating(struct check *check, struct vm_area_struct *vma)
 {
 	struct batch batch = { .entries = check->entries, .limit = BATCH };
@@ -528,8 +529,8 @@ static bool is_migrating(struct check *check, struct vm_area_struct *vma)
 }
 
 /*
- * mmap_lock held for writing: nobody else gets into the anon_vma. A migration that has
- * begun must find the area when it ends.
+ * mmap_lock is held for writing, so no other VMA is linked to the anon_vma. A migration that
+ * has begun must find the VMA when it ends.
  */
 static int break_and_check(struct check *check, struct vm_area_struct *vma)
 {
@@ -552,7 +553,7 @@ static int break_and_check(struct check *check, struct vm_area_struct *vma)
 	return check->missing ? -EUCLEAN : 0;
 }
 
-/* May the only entry of a page be one of a migration? Locks the folio if so. */
+/* Can the only entry of a page be made a migration entry? Locks the folio if so. */
 static bool lock_victim(struct page *page)
 {
 	struct folio *folio = page ? page_folio(page) : NULL;
@@ -562,8 +563,8 @@ static bool lock_victim(struct page *page)
 }
 
 /*
- * The entry of an anonymous page of an area, or NULL. Where there is one its lock is held,
- * and the folio is locked.
+ * Returns the entry of an anonymous page of a VMA, or NULL. If there is one, its lock is
+ * held and the folio is locked.
  */
 static pte_t *find_anon_entry(struct vm_area_struct *vma, unsigned long *addr, spinlock_t **ptl)
 {
@@ -585,7 +586,7 @@ static pte_t *find_anon_entry(struct vm_area_struct *vma, unsigned long *addr, s
 	return NULL;
 }
 
-/* mmap_lock and the area are held for writing: nobody fills the entry meanwhile. */
+/* mmap_lock and the VMA are held for writing: nobody fills the entry meanwhile. */
 static int forget_migration_and_check(struct check *check, struct vm_area_struct *vma)
 {
 	unsigned long addr;
@@ -669,7 +670,7 @@ static const struct file_operations rmap_check_files_fops = {
 
 static int __init rmap_check_init(void)
 {
-	/* That it is not NULL is all that it says. */
+	/* Only whether this is NULL matters. */
 	void *files = (void *)&rmap_check_files_fops;
 
 	debugfs_create_file("rmap_check", 0600, quire_debugfs(), NULL, &rmap_check_fops);

@@ -3,31 +3,31 @@
  * Borrowers that are written to and go on borrowing, within a budget.
  *
  * A child that is about to exec or exit writes to its stack and to a little data
- * first. It would be a waste to give these areas their own anon_vmas, so the folios
+ * first. It would be a waste to give these VMAs their own anon_vmas, so the folios
  * are deferred: they are attached to the borrowed anon_vma. This is valid, but a walk
- * for such a folio visits all areas that are linked to that anon_vma, and each child
+ * for such a folio visits all VMAs that are linked to that anon_vma, and each child
  * that the parent forks later adds one.
  *
- * So each address space has a budget of deferred folios, which all its threads share.
- * The first folio beyond the budget ends it for good: each area that has deferred
- * folios is upgraded, and the folios move to its own anon_vma, as Linux moves a folio
- * when it finds that only one process maps it. If defer_faults drops to what an address
- * space has used, or below, the next write to one of its borrowers ends its budget.
+ * So each mm has a budget of deferred folios, which all its threads share. The first
+ * folio beyond the budget ends it for good: each VMA that has deferred folios is
+ * upgraded, and the folios move to its own anon_vma, as Linux moves a folio when it
+ * finds that only one process maps it. If defer_faults drops to what an mm has used, or
+ * below, the next write to one of its borrowers ends its budget.
  *
- * Two kinds of areas never defer: areas that may get large folios, since one entry
- * does not tell whether somebody else maps another part of the folio; and areas that
- * are as long as a page table or longer, since the end of the budget searches them for
- * folios. userfaultfd never defers either, since it prepares an area once for any
- * number of pages: find_vma_and_prepare_anon() upgrades it.
+ * Two kinds of VMAs never defer: VMAs that may get large folios, since one entry does
+ * not tell whether somebody else maps another part of the folio; and VMAs that are as
+ * long as a page table or longer, since the end of the budget searches them for folios.
+ * userfaultfd never defers either, since it prepares a VMA once for any number of
+ * pages: find_vma_and_prepare_anon() upgrades it.
  *
- * Locking: mmap_lock, at least for reading, keeps the areas in place. The lock of a
+ * Locking: mmap_lock, at least for reading, keeps the VMAs in place. The lock of a
  * single VMA is not enough: __vmf_anon_prepare() takes mmap_lock, too. A fault sets
  * vma->anon_deferred before it increments mm->quire_deferred, which is atomic, so
  * either the end of the budget sees the flag, or the fault sees the end. A folio moves
  * under its own lock and that of its page table, under which faults read vma->anon_vma.
  *
  * Lifetime: mm->quire_deferred starts at 0 in each new mm. vma->anon_deferred stays
- * set as long as the area lives, and means nothing once it has its own anon_vma. A
+ * set as long as the VMA lives, and means nothing once the VMA has its own anon_vma. A
  * split copies it, a merge passes it on (quire_rmap_merge()), and a child that borrows
  * starts without it.
  *
@@ -46,7 +46,7 @@
 #include "../../internal.h"
 #include "rmap.h"
 
-/* The budget of an address space, in folios. */
+/* The budget of an mm, in folios. */
 static unsigned int defer_faults = 32;
 struct quire_uint_attr quire_defer_faults_knob = {
 	.attr = __ATTR(defer_faults, 0644, quire_uint_show, quire_uint_store),
@@ -54,19 +54,19 @@ struct quire_uint_attr quire_defer_faults_knob = {
 	.max = 4096,
 };
 
-/* Folios are not attached to an anon_vma that has more areas and children than this. */
+/* Folios are not attached to an anon_vma that has more VMAs and children than this. */
 #define DEFER_USERS 8
 
 /* mm->quire_deferred: the budget has ended. Late increments leave it negative. */
 #define DEFER_ENDED INT_MIN
 
 /*
- * An estimate of what a walk visits: the areas that use the anon_vma, and its child
- * anon_vmas, since the areas that use those stay linked. A root is its own child.
+ * An estimate of what a walk visits: the VMAs that use the anon_vma, and its child
+ * anon_vmas, since the VMAs that use those stay linked. A root is its own child.
  */
 static bool has_many_users(struct vm_area_struct *vma)
 {
-	/* Stale at worst: what the pointer ever pointed to is in the chain. */
+	/* Stale at worst: whatever the pointer has pointed to is in the chain. */
 	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
 
 	return data_race(anon_vma->num_active_vmas + anon_vma->num_children) > DEFER_USERS;
@@ -93,7 +93,7 @@ static bool is_deferrable(struct vm_area_struct *vma)
 	       !has_many_users(vma) && !may_get_large_folios(vma);
 }
 
-/* Upgrade the areas that have deferred folios, once. mmap_lock is held; may sleep. */
+/* Upgrade the VMAs that have deferred folios, once. mmap_lock is held; may sleep. */
 static void end_budget(struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
@@ -111,7 +111,8 @@ static void end_budget(struct mm_struct *mm)
  * quire_rmap_defer - may a borrower that is written to go on borrowing?
  * @vma: the borrower, about to get one anonymous folio
  *
- * Ends the budget of the address space if it is spent.
+ * Ends the budget of the mm if it is spent.
+ *
  * Context: mmap_lock is held; may sleep.
  * Return: true if it may, false if the caller has to upgrade it.
  */
@@ -149,7 +150,7 @@ static bool move_folio(struct vm_area_struct *vma, unsigned long addr, pte_t pte
 	if (!page || !PageAnon(page) || !PageAnonExclusive(page))
 		return false;
 	folio = page_folio(page);
-	/* Whoever holds the folio's lock may rely on its anon_vma. */
+	/* A holder of the folio's lock may rely on its anon_vma. */
 	if (folio_test_large(folio) || folio_anon_vma(folio) == vma->anon_vma ||
 	    !folio_trylock(folio))
 		return false;
@@ -175,11 +176,12 @@ static unsigned long move_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned
 }
 
 /**
- * quire_rmap_take_along - move an area's folios to the anon_vma that it has now
- * @vma: the area, which was upgraded
+ * quire_rmap_take_along - move a VMA's folios to the anon_vma that it has now
+ * @vma: the VMA, which was upgraded
  *
  * Moves the folios that nobody else maps. A folio that is locked, in swap or under
  * migration stays where it is, and so do the folios of a table that fork shares.
+ *
  * Context: mmap_lock is held, so fork does not share a table meanwhile; may sleep.
  * Return: how many folios were moved.
  */

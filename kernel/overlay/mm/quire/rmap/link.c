@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Links between areas and anon_vmas, and links that are inside of an area.
+ * Links between VMAs and anon_vmas, and links that are inside a VMA.
  *
- * A borrower has a link (anon_vma_chain) in the tree of what it borrows. An area
- * without a file has room for one: shared.rb is for the tree of its file, and
- * the head of its chain is unused where it has no other link. struct
- * vm_area_struct has these fields, anon_vma and vm_private_data, which areas
- * without a file and without vm_ops do not use either, in the order of struct
- * anon_vma_chain. So the area is its own link:
+ * A borrower has a link (anon_vma_chain) in the tree of the anon_vma it borrows. A VMA
+ * without a file has room for one link: shared.rb is for the tree of its file, and the
+ * head of its chain is unused if it has no other link. struct vm_area_struct has these
+ * two fields, anon_vma and vm_private_data, which VMAs without a file and without vm_ops
+ * do not use either, in the order of struct anon_vma_chain. So the VMA is its own link:
  *
- *	anon_vma_chain		vm_area_struct
- *	vma			vm_private_data, the area itself
- *	anon_vma		anon_vma
- *	same_vma		anon_vma_chain, an empty list
- *	rb, rb_subtree_last	shared.rb, shared.rb_subtree_last
+ * 	anon_vma_chain		vm_area_struct
+ * 	vma			vm_private_data, the VMA itself
+ * 	anon_vma		anon_vma
+ * 	same_vma		anon_vma_chain, an empty list
+ * 	rb, rb_subtree_last	shared.rb, shared.rb_subtree_last
  *
- * Walks of a tree find the area by its link as they find any other. A child's is behind
- * its parent's, as fork needs it, until the parent's moves out: no walk but one that
+ * Walks of a tree find the VMA by this link as by any other. A child's link is behind
+ * its parent's, as fork needs it, until the parent's link moves out: only a walk that
  * races with that same fork depends on the order.
  *
- * Invariant: an area whose vm_private_data points to itself borrows, and its link
- * is inside of it (quire_rmap_inside()); then its chain is empty. A copy's pointer
- * is another area's until the copy is linked. Whoever needs a chain that is a list,
- * an upgrade and a fork without the feature, makes a link outside first; all others
- * that walk the chain ask for a link inside.
+ * Invariant: a VMA whose vm_private_data points to itself borrows, and its link is
+ * inside it (quire_rmap_inside()); then its chain is empty. A copy's pointer is another
+ * VMA's until the copy is linked. Code that needs a chain that is a list, an upgrade and
+ * a fork without the feature, makes a link outside first; all other code that walks the
+ * chain asks for a link inside.
  *
- * Locking: as of any link. The tree is under the root's rwsem for writing;
- * whether the link is inside, under mmap_lock for writing, or for reading with
- * page_table_lock and the root's rwsem: an upgrade moves it out so.
+ * Locking: as for any link. The tree is under the root's rwsem for writing. Whether the
+ * link is inside is under mmap_lock held for writing, or, since an upgrade moves the link
+ * out so, mmap_lock held for reading with page_table_lock and the root's rwsem.
  *
- * Lifetime: the area's. It leaves the tree before it is freed, as every link does.
+ * Lifetime: the VMA's. It leaves the tree before it is freed, as every link does.
  *
- * Undo: an upgrade (rmap.c), which is what ends all borrowing.
+ * Undo: an upgrade (rmap.c), which ends all borrowing.
  */
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
@@ -42,7 +41,7 @@
 
 #include "rmap.h"
 
-/* Is the area's field where the link's is, counted from the tree's node? */
+/* Is the VMA's field where the link's field is, counted from the tree's node? */
 #define SAME_PLACE(field, links)							\
 	((long)offsetof(struct vm_area_struct, field) -				\
 	 (long)offsetof(struct vm_area_struct, shared) ==			\
@@ -50,8 +49,8 @@
 	 (long)offsetof(struct anon_vma_chain, rb))
 
 /*
- * Not where the compiler orders the fields at random (CONFIG_RANDSTRUCT), nor where a
- * driver uses vm_private_data of any area that an address leads to (privcmd_ioeventfd_assign()).
+ * Not if the compiler orders the fields at random (CONFIG_RANDSTRUCT), nor if a driver uses
+ * vm_private_data of any VMA that an address leads to (privcmd_ioeventfd_assign()).
  */
 #define LINK_FITS (!IS_ENABLED(CONFIG_XEN_PRIVCMD_EVENTFD) &&					\
 		   SAME_PLACE(vm_private_data, vma) && SAME_PLACE(anon_vma, anon_vma) &&	\
@@ -86,14 +85,16 @@ static void cache_range(struct anon_vma_chain *avc)
 }
 
 /**
- * quire_rmap_insert_after - put a link into the tree that another one is in
- * @avc: of an area with the same range as that of @prev
+ * quire_rmap_insert_after - put a link into the tree that another link is in
+ * @avc: of a VMA with the same range as that of @prev
  * @prev: in the tree
  * @root: the tree
  *
- * Makes @avc the next after @prev: what is above @prev in the tree knows of a range
- * that ends as late, only what is between the two may not. No search, and a child
- * is visited after its parent. The root's rwsem is held for writing.
+ * Puts @avc right behind @prev, without a search, so that a child is visited after its
+ * parent. Nodes above @prev already know a range that ends as late; only nodes between
+ * @prev and @avc may have to be updated.
+ *
+ * Context: the root's rwsem is held for writing.
  */
 void quire_rmap_insert_after(struct anon_vma_chain *avc, struct anon_vma_chain *prev,
 			     struct rb_root_cached *root)
@@ -116,13 +117,13 @@ void quire_rmap_insert_after(struct anon_vma_chain *avc, struct anon_vma_chain *
 }
 
 /**
- * quire_rmap_link_to - link an area to an anon_vma
- * @vma: the area, whose links are all in its chain
+ * quire_rmap_link_to - link a VMA to an anon_vma
+ * @vma: the VMA, whose links are all in its chain
  * @avc: the link
- * @anon_vma: what it leads to
+ * @anon_vma: the anon_vma
  *
- * mmap_lock and the root's rwsem are held for writing, or mmap_lock for reading and
- * page_table_lock, too.
+ * Context: the root's rwsem is held for writing, and mmap_lock for writing, or for reading
+ * with page_table_lock.
  */
 void quire_rmap_link_to(struct vm_area_struct *vma, struct anon_vma_chain *avc,
 			struct anon_vma *anon_vma)
@@ -134,10 +135,11 @@ void quire_rmap_link_to(struct vm_area_struct *vma, struct anon_vma_chain *avc,
 }
 
 /**
- * quire_rmap_parent_link - the link beside which a child's may be inside the child's area
- * @vma: the parent's area, with an anon_vma
+ * quire_rmap_parent_link - the link behind which a link inside the child's VMA may go
+ * @vma: the parent's VMA, with an anon_vma
  *
- * Returns NULL where the child's area has no room for a link, or needs several.
+ * Context: mmap_lock is held for writing.
+ * Return: the link, or NULL if the child's VMA has no room for a link, or needs several.
  */
 struct anon_vma_chain *quire_rmap_parent_link(struct vm_area_struct *vma)
 {
@@ -153,7 +155,7 @@ struct anon_vma_chain *quire_rmap_parent_link(struct vm_area_struct *vma)
 	return avc->anon_vma == vma->anon_vma ? avc : NULL;
 }
 
-/* The area is a borrower with an anon_vma; its chain is empty. */
+/* @vma is a borrower with an anon_vma; its chain is empty. */
 static struct anon_vma_chain *prepare_inside(struct vm_area_struct *vma)
 {
 	vma->vm_private_data = vma;
@@ -161,11 +163,11 @@ static struct anon_vma_chain *prepare_inside(struct vm_area_struct *vma)
 }
 
 /**
- * quire_rmap_fork_inside - link a child's area by what is inside of it
- * @dst: the child's, with its parent's anon_vma, which it borrows
+ * quire_rmap_fork_inside - link a child's VMA by a link inside it
+ * @dst: the child's VMA, with its parent's anon_vma, which it borrows
  * @prev: the parent's link, see quire_rmap_parent_link()
  *
- * Both mmap_locks and the root's rwsem are held for writing.
+ * Context: both mmap_locks and the root's rwsem are held for writing.
  */
 void quire_rmap_fork_inside(struct vm_area_struct *dst, struct anon_vma_chain *prev)
 {
@@ -175,16 +177,16 @@ void quire_rmap_fork_inside(struct vm_area_struct *dst, struct anon_vma_chain *p
 static void remove_inside(struct vm_area_struct *vma)
 {
 	anon_vma_interval_tree_remove(link_of(vma), &vma->anon_vma->rb_root);
-	/* An upgrade that looks without the locks may see either. */
+	/* An upgrade that looks without the locks may see either value. */
 	WRITE_ONCE(vma->vm_private_data, NULL);
 }
 
 /**
- * quire_rmap_move_out - replace the link inside of an area by one in its chain
- * @vma: the area
- * @avc: the link to be
+ * quire_rmap_move_out - replace the link inside a VMA by a link in its chain
+ * @vma: the VMA
+ * @avc: the new link
  *
- * mmap_lock, page_table_lock and the root's rwsem for writing are held.
+ * Context: mmap_lock and page_table_lock are held, and the root's rwsem for writing.
  */
 void quire_rmap_move_out(struct vm_area_struct *vma, struct anon_vma_chain *avc)
 {
@@ -193,11 +195,12 @@ void quire_rmap_move_out(struct vm_area_struct *vma, struct anon_vma_chain *avc)
 }
 
 /**
- * quire_rmap_take_out - unlink an area whose link is inside of it
- * @vma: the area, which forgets its anon_vma
+ * quire_rmap_take_out - unlink a VMA whose link is inside it
+ * @vma: the VMA; its anon_vma is reset
  *
- * The root's rwsem is held for writing, and mmap_lock. Returns the anon_vma if that was
- * the last link to it: to be given to put_anon_vma(), which may take the root's lock.
+ * Context: mmap_lock is held, and the root's rwsem for writing.
+ * Return: the anon_vma if that was the last link to it, else NULL. Give it to
+ * put_anon_vma(), which may take the root's lock.
  */
 struct anon_vma *quire_rmap_take_out(struct vm_area_struct *vma)
 {
@@ -206,7 +209,7 @@ struct anon_vma *quire_rmap_take_out(struct vm_area_struct *vma)
 	remove_inside(vma);
 	anon_vma->num_active_vmas--;
 	__quire_rmap_released(vma);
-	/* The area is still needed after this. */
+	/* The VMA is still needed after this. */
 	vma->anon_vma = NULL;
 	if (!RB_EMPTY_ROOT(&anon_vma->rb_root.rb_root))
 		return NULL;
@@ -217,17 +220,19 @@ struct anon_vma *quire_rmap_take_out(struct vm_area_struct *vma)
 }
 
 /**
- * __quire_rmap_unlink_inside - the same, for one area
- * @vma: the area
+ * __quire_rmap_unlink_inside - unlink one VMA whose link is inside it
+ * @vma: the VMA
  *
- * In place of unlink_anon_vmas(). mmap_lock is held. May sleep.
+ * Replaces unlink_anon_vmas().
+ *
+ * Context: mmap_lock is held; may sleep.
  */
 void __quire_rmap_unlink_inside(struct vm_area_struct *vma)
 {
 	struct anon_vma *root = vma->anon_vma->root;
 	struct anon_vma *unused;
 
-	/* Its own link is what keeps the anon_vma, and so the root. */
+	/* Its own link keeps the anon_vma, and so the root. */
 	down_write(&root->rwsem);
 	unused = quire_rmap_take_out(vma);
 	up_write(&root->rwsem);
@@ -236,14 +241,16 @@ void __quire_rmap_unlink_inside(struct vm_area_struct *vma)
 }
 
 /**
- * __quire_rmap_clone_inside - give an area the link of another one that has it inside
+ * __quire_rmap_clone_inside - give a VMA the link of another one that has it inside
  * @dst: a copy of @src, or of a part of it, in no tree yet; or a child's, without an
- *	anon_vma, where fork does not borrow any more
- * @src: the other one
+ * 	anon_vma, if fork does not borrow any more
+ * @src: the other VMA
  *
- * In place of anon_vma_clone(), under mmap_lock held for writing. The copy has room for a
- * link, too; a child will have one of its own anon_vma beside it. May sleep. Returns 0
- * or -ENOMEM.
+ * Replaces anon_vma_clone(). A copy has room for a link, too. A child gets a link in its
+ * chain, because a link to its own anon_vma will follow.
+ *
+ * Context: mmap_lock is held for writing; may sleep.
+ * Return: 0 or -ENOMEM.
  */
 int __quire_rmap_clone_inside(struct vm_area_struct *dst, struct vm_area_struct *src)
 {
@@ -268,10 +275,10 @@ int __quire_rmap_clone_inside(struct vm_area_struct *dst, struct vm_area_struct 
 }
 
 /**
- * __quire_rmap_pre_update - take an area's link out of its tree for a while
+ * __quire_rmap_pre_update - take a VMA's link out of its tree for a while
  * @vma: its range is about to change; its link is inside
  *
- * mmap_lock and the root's rwsem are held for writing, until after
+ * Context: mmap_lock and the root's rwsem are held for writing, until after
  * __quire_rmap_post_update().
  */
 void __quire_rmap_pre_update(struct vm_area_struct *vma)
@@ -280,8 +287,10 @@ void __quire_rmap_pre_update(struct vm_area_struct *vma)
 }
 
 /**
- * __quire_rmap_post_update - put it back
+ * __quire_rmap_post_update - put the link back
  * @vma: its range has changed
+ *
+ * Context: as for __quire_rmap_pre_update().
  */
 void __quire_rmap_post_update(struct vm_area_struct *vma)
 {
@@ -289,10 +298,12 @@ void __quire_rmap_post_update(struct vm_area_struct *vma)
 }
 
 /**
- * __quire_rmap_verify - compare an area's range with what its tree knows
+ * __quire_rmap_verify - compare a VMA's range with what its tree knows
  * @vma: its link is inside
  *
- * From validate_mm(), with CONFIG_DEBUG_VM_RB. The root's rwsem is held.
+ * Called by validate_mm(), with CONFIG_DEBUG_VM_RB.
+ *
+ * Context: the root's rwsem is held.
  */
 void __quire_rmap_verify(struct vm_area_struct *vma)
 {
@@ -302,10 +313,13 @@ void __quire_rmap_verify(struct vm_area_struct *vma)
 }
 
 /**
- * quire_rmap_in_tree - does a walk for the first and the last page of an area find it?
- * @link: the area's
+ * quire_rmap_in_tree - does a walk for the first and the last page of a VMA find it?
+ * @link: the VMA's
  *
- * For the checker. The root's rwsem is held.
+ * For the checker.
+ *
+ * Context: the root's rwsem is held.
+ * Return: true if both walks find it, once each.
  */
 bool quire_rmap_in_tree(struct anon_vma_chain *link)
 {
@@ -322,10 +336,13 @@ bool quire_rmap_in_tree(struct anon_vma_chain *link)
 }
 
 /**
- * quire_rmap_link_is_sound - is the link inside of an area what it should be?
- * @vma: the area
+ * quire_rmap_link_is_sound - is the link inside a VMA what it should be?
+ * @vma: the VMA
  *
- * For the checker. The root's rwsem is held.
+ * For the checker.
+ *
+ * Context: the root's rwsem is held.
+ * Return: true if it is.
  */
 bool quire_rmap_link_is_sound(struct vm_area_struct *vma)
 {

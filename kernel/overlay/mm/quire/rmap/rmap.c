@@ -3,51 +3,52 @@
  * Borrowed anon_vmas: fork, exec and exit without an anon_vma that nobody needs.
  *
  * Linux gives every VMA of fork's child an anon_vma of its own, so that a walk
- * for a page which the child makes later does not have to visit the parent
- * (Rik van Riel's anon_vma_chain, 2010). A child that execs, exits or only
- * reads makes no such page. So here the child's VMA is linked to the anon_vmas
- * of the parent's VMA, as ever, but uses the parent's anon_vma until it is written
- * to: it borrows. A child of a borrower clones the same chain, so
- * chains grow with the generations that write and not with the depth of forks.
+ * for a page that the child makes later does not have to visit the parent
+ * (Rik van Riel's anon_vma_chain, 2010). A child that execs, exits or only reads
+ * makes no such page. So here the child's VMA is linked to the anon_vmas of the
+ * parent's VMA, as in vanilla, but uses the parent's anon_vma until it is written
+ * to: it borrows. A child of a borrower clones the same chain, so chains grow with
+ * the generations that write and not with the depth of forks.
  *
- * What makes it correct is the invariant that Linux itself rests on:
+ * It is correct because of the invariant that Linux itself relies on:
  *
  *   (1) a VMA that maps an anonymous folio has an anon_vma_chain in the tree of
  *       the anon_vma that folio->mapping points to.
  *
- * A borrower has one in the tree of the anon_vma it borrows, maybe inside of the
- * area (link.c), and keeps it when it is upgraded, so a folio may be attached
- * to either one; the borrowed one makes walks broader, not wrong. That is why
- * write-reuse and swap-in, which cannot sleep or do not prepare, need no change.
+ * A borrower has a link in the tree of the anon_vma it borrows, maybe inside the VMA
+ * (link.c), and keeps it when it is upgraded, so a folio may be attached to either
+ * anon_vma; the borrowed one makes walks broader, not wrong. That is why write-reuse
+ * and swap-in, which cannot sleep or do not prepare, need no change.
  *
  *   (2) VMAs of one mm that use the same anon_vma have the same chain and the
  *       same anon_borrowed; merging keeps only one of the chains.
  *
- * Fork keeps (2) since it clones chains; an upgrade changes the anon_vma, and
- * joins a neighbour's only where the chains become the same; a copy inherits
- * the flag; and Linux does not merge a borrower with an area without anon_vma
- * (is_mergeable_anon_vma). A borrower is upgraded before it is split or moved:
- * its parts would not find each other's anon_vma later and never be one again.
+ * Fork keeps (2) since it clones chains; an upgrade changes the anon_vma, and joins
+ * a neighbour's only if the chains become the same; a copy inherits the flag; and
+ * Linux does not merge a borrower with a VMA without anon_vma
+ * (is_mergeable_anon_vma()). A borrower is upgraded before it is split or moved:
+ * otherwise its parts would later not find each other's anon_vma and could never be
+ * merged again.
  *
  * Accounting: num_active_vmas counts a borrower, so the anon_vma it uses is
  * never idle and the rule of 2015 (reuse of an idle anon_vma with less than two
  * children) does not take it. num_children counts upgrades, which make children.
  *
  * Locking: as in mm/rmap.c. The root's rwsem for writing covers the trees and
- * the two counts. mmap_lock, with page_table_lock where it is held for reading
- * only, covers vma->anon_vma, the chain and the flag. Order: mmap_lock, root
- * rwsem, page_table_lock. Nothing is allocated under the root's rwsem. Fork looks at
- * the parent's entries under mmap_lock and the lock of their page table alone.
+ * the two counts. mmap_lock, with page_table_lock if it is held for reading only,
+ * covers vma->anon_vma, the chain and the flag. Order: mmap_lock, root rwsem,
+ * page_table_lock. Nothing is allocated under the root's rwsem. Fork looks at the
+ * parent's entries under mmap_lock and their page table lock only.
  *
  * Since an upgrade changes vma->anon_vma under mmap_lock held for reading, code
- * that reads the pointer twice there may see two; both have the same root.
+ * that reads the pointer twice there may see two values; both have the same root.
  *
  * Lifetime: an anon_vma lives at least as long as its tree has a link. A borrower has
- * one in the tree of what it borrows, so the owner may go first. quire_rmap_used_key
+ * a link in the tree of what it borrows, so the owner may go first. quire_rmap_used_key
  * stays on after the first start.
  *
- * Undo: an upgrade of every borrower in every mm (drain). Failing to allocate
- * leaves a borrower a borrower.
+ * Undo: an upgrade of every borrower in every mm (drain). If an allocation fails, a
+ * borrower stays a borrower.
  */
 #define pr_fmt(fmt) "quire: rmap: " fmt
 
@@ -75,18 +76,18 @@ DEFINE_STATIC_KEY_FALSE(quire_rmap_used_key);
 
 enum rmap_count {
 	RMAP_BORROWED,		/* forks that borrowed, per VMA */
-	RMAP_INSIDE,		/* of these, whose link is inside of the area */
+	RMAP_INSIDE,		/* of these, whose link is inside the VMA */
 	RMAP_FORK_REUSED,	/* forks that took an idle anon_vma instead */
 	RMAP_FORK_EMPTY,	/* forks that had nothing to link */
 	RMAP_FORK_NOMEM,	/* forks that failed */
-	RMAP_LINKED,		/* forks that needed no lock of their own for a file */
+	RMAP_LINKED,		/* VMAs linked under the lock that another VMA of their file took */
 	RMAP_INHERITED,		/* copies and halves of a borrower */
-	RMAP_UPGRADED,		/* borrowers that made their own */
-	RMAP_ADOPTED,		/* borrowers that found one nobody else uses */
-	RMAP_JOINED,		/* borrowers that joined a neighbour's */
+	RMAP_UPGRADED,		/* borrowers that made their own anon_vma */
+	RMAP_ADOPTED,		/* borrowers that adopted an anon_vma that nobody else uses */
+	RMAP_JOINED,		/* borrowers that joined a neighbour's anon_vma */
 	RMAP_UPGRADE_NOMEM,	/* upgrades that failed: still borrowers */
 	RMAP_DEFERRED,		/* folios of borrowers that went on borrowing */
-	RMAP_MOVED,		/* folios that moved to an upgraded area's own anon_vma */
+	RMAP_MOVED,		/* folios that moved to an upgraded VMA's own anon_vma */
 	RMAP_RELEASED,		/* borrowers that were unmapped */
 	NR_RMAP_COUNTS,
 };
@@ -110,10 +111,10 @@ static const struct quire_counters rmap_counters = {
 static struct kmem_cache *anon_vma_cache __ro_after_init;
 static struct kmem_cache *avc_cache __ro_after_init;
 
-/* How many pages an area may have for fork to see whether it has any. */
+/* The most pages a VMA may have for fork to check whether it maps any. */
 #define EMPTY_PAGES 8
 
-/* How often, and at which interval, a drain looks for borrowers it did not see. */
+/* How often, and at which interval, a drain looks for borrowers that it did not see. */
 #define DRAIN_PASSES 100
 #define DRAIN_INTERVAL msecs_to_jiffies(50)
 
@@ -122,7 +123,9 @@ static struct kmem_cache *avc_cache __ro_after_init;
  * @anon_vma_cachep: of struct anon_vma
  * @avc_cachep: of struct anon_vma_chain
  *
- * From anon_vma_init(), at boot. Both stay.
+ * The caches are never destroyed.
+ *
+ * Context: boot; called by anon_vma_init().
  */
 void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cache *avc_cachep)
 {
@@ -131,10 +134,10 @@ void __init quire_rmap_init(struct kmem_cache *anon_vma_cachep, struct kmem_cach
 }
 
 /**
- * quire_rmap_linked - count areas that entered their file's tree under another's lock
+ * quire_rmap_linked - count VMAs that were linked under the lock that another VMA took
  * @nr: how many
  *
- * Any context.
+ * Context: any.
  */
 void quire_rmap_linked(unsigned int nr)
 {
@@ -144,14 +147,17 @@ void quire_rmap_linked(unsigned int nr)
 /**
  * quire_avc_cache - the slab cache of anon_vma_chains
  *
- * Any context, takes no lock: it is known before there are areas, and never changes.
+ * It is known before there are VMAs, and never changes.
+ *
+ * Context: any; takes no lock.
+ * Return: the cache.
  */
 struct kmem_cache *quire_avc_cache(void)
 {
 	return avc_cache;
 }
 
-/* The rule of 2015, see anon_vma_clone(). Root's rwsem held for writing. */
+/* The rule of 2015, see anon_vma_clone(). The root's rwsem is held for writing. */
 static bool is_idle(const struct anon_vma *anon_vma)
 {
 	return !anon_vma->num_active_vmas && anon_vma->num_children < 2;
@@ -159,7 +165,7 @@ static bool is_idle(const struct anon_vma *anon_vma)
 
 /*
  * Link @dst to the anon_vmas of @src, oldest first as anon_vma_clone() does it.
- * The batch has enough. Returns the oldest idle one, or NULL.
+ * The batch has enough links. Returns the oldest idle anon_vma, or NULL.
  */
 static struct anon_vma *clone_chain(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
 				    struct vm_area_struct *src)
@@ -187,13 +193,13 @@ static bool all_none(pte_t *ptes, unsigned long nr)
 }
 
 /*
- * Has a small area of the parent no page table entry at all? mmap_lock and the
- * area are held for writing, so no fault makes one; the page table lock keeps out
- * those who clear an entry first and then put a swap or migration entry in its
- * place. A look without that lock only spares those who have a page from taking it.
- * A table that cannot be mapped, one that fork shares among them, counts as having
- * some. So do areas that may be written to, which have pages, as a rule, and those
- * that copy_page_range() copies for other reasons.
+ * Does a small VMA of the parent have no page table entry at all? No fault makes one,
+ * because mmap_lock and the VMA are held for writing; the page table lock keeps out code
+ * that clears an entry first and then puts a swap or migration entry in its place. The
+ * look without that lock only spares VMAs that have a page from taking it. A table that
+ * cannot be mapped, for example one that fork shares, counts as having entries. So do
+ * VMAs that may be written to, which usually have pages, and VMAs that copy_page_range()
+ * copies for other reasons.
  */
 static bool maps_nothing(struct vm_area_struct *vma)
 {
@@ -209,11 +215,11 @@ static bool maps_nothing(struct vm_area_struct *vma)
 	if (nr > EMPTY_PAGES || (addr ^ (vma->vm_end - 1)) & PMD_MASK ||
 	    vma->vm_flags & (VM_WRITE | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB))
 		return false;
-	/* A table is not shared where an area has no link: quire_pt_mixable(). */
+	/* A table is not shared if a VMA in it has no link: quire_pt_mixable(). */
 	if (quire_fork_mixes())
 		return false;
 	pmd = mm_find_pmd(mm, addr);
-	/* A table never goes while an area reaches into it that is no huge page long. */
+	/* A table is never freed while a VMA shorter than a huge page reaches into it. */
 	if (!pmd || pmd_none(pmdp_get_lockless(pmd)))
 		return true;
 	ptes = pte_offset_map(pmd, addr);
@@ -223,7 +229,7 @@ static bool maps_nothing(struct vm_area_struct *vma)
 	pte_unmap(ptes);
 	if (!nothing)
 		return false;
-	/* Which also sees that it is still the same table. */
+	/* This also checks that it is still the same table. */
 	ptes = pte_offset_map_lock(mm, pmd, addr, &ptl);
 	if (!ptes)
 		return false;
@@ -232,7 +238,7 @@ static bool maps_nothing(struct vm_area_struct *vma)
 	return nothing;
 }
 
-/* As __quire_rmap_fork(), without a link to allocate, behind the parent's @prev. */
+/* Like __quire_rmap_fork(), but allocates no link: @dst's is inside, behind the parent's @prev. */
 static void fork_inside(struct vm_area_struct *dst, struct vm_area_struct *src,
 			struct anon_vma_chain *prev)
 {
@@ -255,15 +261,16 @@ static void fork_inside(struct vm_area_struct *dst, struct vm_area_struct *src,
  * @dst: the child's VMA, a copy of @src that is in no tree yet
  * @src: the parent's VMA, with an anon_vma; borrowed or not
  *
- * In place of anon_vma_fork(), under both mmap_locks held for writing, before
- * the page tables are copied: a walk that races with fork then finds an entry
- * in the parent's or, visited after it, the child's tables. One hold of the
- * root's lock instead of two, and nothing is allocated under it.
+ * Replaces anon_vma_fork(). Runs before the page tables are copied: a walk that races
+ * with fork then finds an entry in the parent's tables or in the child's, which it visits
+ * later. It takes the root's lock once instead of twice, and allocates nothing under it.
  *
- * Where @src maps nothing, @dst will map none of its folios, so by invariant (1)
- * it needs no link: it starts without an anon_vma, as a new area does, and there
- * is nothing to copy (quire_rmap_nothing()). Returns 0 or -ENOMEM, with @dst
- * linked nowhere.
+ * If @src maps nothing, @dst will map none of its folios, so by invariant (1) it needs
+ * no link: it starts without an anon_vma, as a new VMA does, and there is nothing to
+ * copy (quire_rmap_nothing()).
+ *
+ * Context: both mmap_locks are held for writing; may sleep.
+ * Return: 0, or -ENOMEM and @dst is linked nowhere.
  */
 int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst,
 		      struct vm_area_struct *src)
@@ -275,7 +282,7 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 	int err;
 
 	dst->anon_vma = NULL;
-	/* These are the parent's folios: the child has none of its own yet. */
+	/* Only the parent's folios are attached so: the child has none of its own yet. */
 	dst->anon_deferred = false;
 	quire_rmap_reset(dst);
 	if (maps_nothing(src)) {
@@ -289,7 +296,7 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 	}
 	nr = list_count_nodes(&src->anon_vma_chain);
 	if (batch->avcs.nr < nr) {
-		/* For half of the areas to come: others have no anonymous memory. */
+		/* For half of the VMAs to come: the rest have no anonymous memory. */
 		err = quire_stock_fill(&batch->avcs, avc_cache, nr, nr + batch->areas / 2);
 		if (err) {
 			count(FORK_NOMEM);
@@ -314,7 +321,7 @@ int __quire_rmap_fork(struct quire_rmap_batch *batch, struct vm_area_struct *dst
 	return 0;
 }
 
-/* A child of @parent, in no tree and not counted as its child yet. */
+/* Returns a child of @parent that is in no tree and not yet counted, or NULL. */
 static struct anon_vma *alloc_child(struct anon_vma *parent)
 {
 	struct anon_vma *child = kmem_cache_alloc(anon_vma_cache, GFP_KERNEL);
@@ -325,29 +332,29 @@ static struct anon_vma *alloc_child(struct anon_vma *parent)
 	child->num_active_vmas = 0;
 	child->parent = parent;
 	child->root = parent->root;
-	/* The lock lives in the root. */
+	/* The root holds the lock. */
 	get_anon_vma(child->root);
 	atomic_set(&child->refcount, 1);
 	return child;
 }
 
 /*
- * Make @anon_vma the one that @vma uses: it is in @vma's chain. Readers that see
- * the flag cleared see the pointer, and who sees the pointer sees the chain.
+ * Make @vma use @anon_vma, which is in @vma's chain. Readers that see the flag cleared
+ * see the pointer, and readers that see the pointer see the chain.
  */
 static void use_anon_vma(struct vm_area_struct *vma, struct anon_vma *anon_vma)
 {
 	vma->anon_vma->num_active_vmas--;
 	anon_vma->num_active_vmas++;
-	/* Pairs with the address dependency of those who read the pointer. */
+	/* Pairs with the address dependency of code that reads the pointer. */
 	smp_store_release(&vma->anon_vma, anon_vma);
 	/* Pairs with quire_rmap_borrowed(). */
 	smp_store_release(&vma->anon_borrowed, false);
 }
 
 /*
- * An anon_vma in @vma's chain that only @vma would use: what it borrows, where
- * the owner and other borrowers are gone, or an idle one.
+ * An anon_vma in @vma's chain that only @vma would use: the borrowed anon_vma, if the
+ * owner and other borrowers are gone, or an idle one.
  */
 static struct anon_vma *find_adoptable(struct vm_area_struct *vma)
 {
@@ -363,9 +370,9 @@ static struct anon_vma *find_adoptable(struct vm_area_struct *vma)
 }
 
 /*
- * End the borrowing of @vma with what is at hand: a link, or two where its own is
- * inside of it, and *@child, which it consumes where it uses it. Root's rwsem for
- * writing and page_table_lock held.
+ * End the borrowing of @vma with prepared objects: a link, or two if its own link is
+ * inside, and *@child, which it sets to NULL if it uses it. The root's rwsem is held for
+ * writing, and page_table_lock.
  */
 static void upgrade_locked(struct vm_area_struct *vma, struct quire_stock *avcs,
 			   struct anon_vma **child)
@@ -374,7 +381,7 @@ static void upgrade_locked(struct vm_area_struct *vma, struct quire_stock *avcs,
 
 	if (quire_rmap_inside(vma))
 		quire_rmap_move_out(vma, quire_stock_take(avcs));
-	/* First, so that the parts of a split area can be merged again. */
+	/* Try this first, so that the parts of a split VMA can be merged again. */
 	anon_vma = find_mergeable_anon_vma(vma);
 	if (anon_vma) {
 		count(JOINED);
@@ -399,23 +406,24 @@ static void upgrade_locked(struct vm_area_struct *vma, struct quire_stock *avcs,
  * quire_rmap_upgrade - give a borrower an anon_vma of its own
  * @vma: with an anon_vma, borrowed when the caller looked
  *
- * Under mmap_lock, for reading or writing; may sleep. Two faults may race: the
- * second one finds the flag cleared. Fails silently, and counts it: a borrower
- * is a valid state.
+ * Two faults may race: the second one finds the flag cleared. Fails silently, and counts
+ * it: a borrower is a valid state.
+ *
+ * Context: mmap_lock is held, for reading or writing; may sleep.
  */
 void quire_rmap_upgrade(struct vm_area_struct *vma)
 {
 	struct mm_struct *mm = vma->vm_mm;
-	struct anon_vma *root = vma->anon_vma->root;	/* an upgrade keeps it */
+	struct anon_vma *root = vma->anon_vma->root;	/* an upgrade does not change it */
 	struct quire_stock avcs = {};
 	struct anon_vma *child = NULL;
 
 	mmap_assert_locked(mm);
 	might_sleep();
 
-	/* A link that is inside moves out, and none moves in. */
+	/* A link that is inside may move out, but none moves in. */
 	if (!quire_stock_fill(&avcs, avc_cache, 1 + quire_rmap_inside(vma), 0))
-		/* Never stale: this VMA's links pin what its pointer ever pointed to. */
+		/* Never stale: this VMA's links pin whatever its pointer has pointed to. */
 		child = alloc_child(READ_ONCE(vma->anon_vma));
 	if (!child) {
 		count(UPGRADE_NOMEM);
@@ -441,8 +449,10 @@ out:
  * quire_rmap_write - a borrower is about to get an anonymous folio
  * @vma: with an anon_vma, borrowed when the caller looked
  *
- * Upgrades it, or leaves it for now: the folio is then attached to the borrowed
- * anon_vma, which is as valid (invariant 1). Context: as quire_rmap_upgrade().
+ * Upgrades it, or lets it go on borrowing: the folio is then attached to the borrowed
+ * anon_vma, which is as valid (invariant 1).
+ *
+ * Context: mmap_lock is held, for reading or writing; may sleep.
  */
 void quire_rmap_write(struct vm_area_struct *vma)
 {
@@ -457,14 +467,15 @@ void quire_rmap_write(struct vm_area_struct *vma)
  * @longer: a VMA that does not borrow
  * @shorter: a borrower in the same mm
  *
- * Then @shorter may use @longer's anon_vma without breaking invariant (2).
- * Root's rwsem of @shorter and page_table_lock held.
+ * Context: the root's rwsem of @shorter and page_table_lock are held.
+ * Return: true if so: then @shorter may use @longer's anon_vma without breaking
+ * invariant (2).
  */
 bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *shorter)
 {
 	struct anon_vma_chain *a, *b;
 
-	/* Its link has moved out: the chain below is all there is. */
+	/* Its link has moved out, so the chain below is complete. */
 	VM_WARN_ON(quire_rmap_inside(shorter));
 	if (list_empty(&longer->anon_vma_chain))
 		return false;
@@ -482,10 +493,12 @@ bool quire_rmap_extends(struct vm_area_struct *longer, struct vm_area_struct *sh
 
 /**
  * __quire_rmap_cloned - a VMA was given the anon_vmas of another
- * @dst: its anon_vma is NULL or another one where fork cloned
+ * @dst: its anon_vma is NULL, or another one if fork cloned
  * @src: maybe a borrower
  *
- * From anon_vma_clone() under the root's lock, when nothing can fail any more.
+ * Called by anon_vma_clone() when nothing can fail any more.
+ *
+ * Context: the root's rwsem is held for writing.
  */
 void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
 {
@@ -498,9 +511,11 @@ void __quire_rmap_cloned(struct vm_area_struct *dst, struct vm_area_struct *src)
 
 /**
  * __quire_rmap_released - a borrower leaves its anon_vmas
- * @vma: the borrower, whose anon_vma is not forgotten yet
+ * @vma: the borrower, whose anon_vma is not reset yet
  *
- * From unlink_anon_vmas() and __quire_rmap_unlink(), under the root's rwsem for writing.
+ * Called when it is unlinked.
+ *
+ * Context: the root's rwsem is held for writing.
  */
 void __quire_rmap_released(struct vm_area_struct *vma)
 {
@@ -548,8 +563,10 @@ static int upgrade_all(void)
 /**
  * quire_rmap_borrowers - how many VMAs borrow
  *
- * Those of forks that are under way and of processes that exit included. Any
- * context, takes no lock: not a snapshot.
+ * Includes those of forks that are under way and of processes that exit.
+ *
+ * Context: any; takes no lock.
+ * Return: the number, not a snapshot.
  */
 long quire_rmap_borrowers(void)
 {
@@ -557,7 +574,7 @@ long quire_rmap_borrowers(void)
 		enum rmap_count what;
 		int sign;
 	} terms[] = {
-		/* What ends first: a borrower that comes and goes is not missed. */
+		/* Ends are summed first, so that a borrower that comes and goes is not missed. */
 		{ RMAP_UPGRADED, -1 }, { RMAP_ADOPTED, -1 }, { RMAP_JOINED, -1 },
 		{ RMAP_RELEASED, -1 }, { RMAP_BORROWED, 1 }, { RMAP_INHERITED, 1 },
 	};
@@ -596,7 +613,7 @@ static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
 
 	if (!anon_vma)
 		return;
-	/* An upgrade lengthens it. */
+	/* An upgrade lengthens the chain. */
 	anon_vma_lock_read(anon_vma);
 	links = list_count_nodes(&vma->anon_vma_chain);
 	counts->borrowed += quire_rmap_borrowed(vma);
@@ -607,7 +624,7 @@ static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
 	counts->lengths[min(order_base_2(max(links, 1UL)), CHAIN_CLASSES - 1)]++;
 }
 
-/* For /proc/PID/quire: what the reverse map of a process's anonymous memory takes. */
+/* For /proc/PID/quire: the size of the reverse map of a process's anonymous memory. */
 static int rmap_show(struct seq_file *m, struct mm_struct *mm)
 {
 	struct chain_count counts = {};
@@ -639,8 +656,8 @@ static int rmap_start(void)
 }
 
 /*
- * A fork that had passed the gate before it closed may still borrow, in an mm
- * that no process has yet: so until the count says that there is no borrower.
+ * A fork that passed the gate before it closed may still borrow, in an mm that no
+ * process has yet. So repeat until the count says that there is no borrower.
  */
 static int rmap_drain(void)
 {

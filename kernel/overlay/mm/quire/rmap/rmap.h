@@ -32,7 +32,7 @@ static inline void *quire_stock_take(struct quire_stock *stock)
 	return object;
 }
 
-/* Few areas have one. */
+/* Few VMAs have one. */
 static inline void quire_rmap_free_numab_state(struct vm_area_struct *vma)
 {
 #ifdef CONFIG_NUMA_BALANCING

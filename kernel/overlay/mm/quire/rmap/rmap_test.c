@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Which chains let a borrower join its neighbour's anon_vma, and what a walk finds. */
+/* Tests which chains let a borrower join its neighbour's anon_vma, and what a walk finds. */
 #include <kunit/test.h>
 #include <linux/maple_tree.h>
 #include <linux/mm_types.h>
@@ -8,7 +8,7 @@
 
 #define LINKS 4
 
-/* An area and its chain, newest first, of @ids into a table of anon_vmas. */
+/* A VMA and its chain, newest first, given by ids of anon_vmas in a table. */
 struct area {
 	struct vm_area_struct vma;
 	struct anon_vma_chain links[LINKS];
@@ -59,7 +59,7 @@ static void extends_by_one(struct kunit *test)
 				    "'%s' and '%s'", cases[i].longer, cases[i].shorter);
 }
 
-/* A head that is not what the area uses: it adopted an older one. */
+/* The head is not the anon_vma that the VMA uses, because it adopted an older one. */
 static void adopted_does_not_extend(struct kunit *test)
 {
 	struct vm_area_struct *longer, *shorter;
@@ -72,7 +72,7 @@ static void adopted_does_not_extend(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, quire_rmap_extends(longer, shorter));
 }
 
-/* Ranges of one to four, holes after some. Returns the last address. */
+/* Ranges of length one to four, with holes after some. Returns the last address. */
 static unsigned long fill_tree(struct kunit *test, struct maple_tree *tree, unsigned int ranges)
 {
 	unsigned long at = 16;
@@ -88,7 +88,7 @@ static unsigned long fill_tree(struct kunit *test, struct maple_tree *tree, unsi
 	return at;
 }
 
-/* Walk two equal trees, in both ways; clear each @clear-th range on the way. */
+/* Walk two equal trees in both ways, and clear every @clear-th range on the way. */
 static void walk_both(struct kunit *test, unsigned int ranges, unsigned int clear,
 		      unsigned int percent)
 {
@@ -100,7 +100,7 @@ static void walk_both(struct kunit *test, unsigned int ranges, unsigned int clea
 	void *entry;
 
 	fill_tree(test, &other, ranges);
-	/* One after the other: each walk may allocate, and gives its lock up for that. */
+	/* One after the other: each walk may allocate, and drops its lock for that. */
 	do {
 		mtree_lock(&one);
 		entry = mas_find(&mas, max);

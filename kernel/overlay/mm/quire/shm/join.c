@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A page fault of shared memory finds a table that other processes use, or offers one. shm.c
+ * A page fault on shared memory joins a page table that other processes use, or offers one. shm.c
  * has the rules.
  */
 #include <linux/memcontrol.h>
@@ -19,19 +19,20 @@
 
 #include <trace/events/quire_shm.h>
 
-/* A shared table would break what these promise. */
+/* Flags of VMAs that a shared table would break. */
 #define UNSHAREABLE (VM_SPECIAL | VM_LOCKED_MASK | VM_HUGETLB | VM_UFFD_MISSING |	\
 		     VM_UFFD_WP | VM_UFFD_MINOR | VM_SHADOW_STACK | VM_DROPPABLE |	\
 		     VM_GROWSDOWN | VM_GROWSUP)
 
 /**
- * quire_shm_shareable - may tables of a VMA be shared
+ * quire_shm_shareable - may page tables of a VMA be shared?
  * @vma: the VMA
  *
- * MAP_SHARED of a file that was opened for reading has VM_MAYSHARE alone. It cannot be
- * made writable, so no page of it is ever copied, and its key is that of other readers:
- * those who mapped a file that is sealed against writing have VM_SHARED, and may no more.
+ * A MAP_SHARED mapping of a file that was opened for reading has VM_MAYSHARE alone. It cannot be
+ * made writable, so no page of it is ever copied, and its key is that of other readers: a mapping
+ * of a file that is sealed against writing has VM_SHARED, and permits no more.
  * Context: the VMA's lock or mmap_lock is held.
+ * Return: whether they may.
  */
 bool quire_shm_shareable(struct vm_area_struct *vma)
 {
@@ -40,7 +41,9 @@ bool quire_shm_shareable(struct vm_area_struct *vma)
 	if (!vma->vm_file || !shmem_mapping(vma->vm_file->f_mapping) ||
 	    !(vma->vm_flags & VM_MAYSHARE) || (vma->vm_flags & UNSHAREABLE))
 		return false;
-	/* The file's pages at the file's offsets, and nobody wants to know of writes. */
+	/*
+	 * The VMA must map the file's pages at the file's offsets, and no driver may track writes.
+	 */
 	if (!ops || !ops->fault || ops->huge_fault || ops->page_mkwrite || ops->pfn_mkwrite)
 		return false;
 	if (IS_ENABLED(CONFIG_MEM_SOFT_DIRTY) && !(vma->vm_flags & VM_SOFTDIRTY))
@@ -48,7 +51,7 @@ bool quire_shm_shareable(struct vm_area_struct *vma)
 	return !vma->anon_vma && !userfaultfd_armed(vma);
 }
 
-/* A huge page is there, or may come: one PMD is better than any table. */
+/* Is there a huge page, or may one come? One PMD is better than any page table. */
 static bool huge_wanted(struct vm_area_struct *vma, pgoff_t pgoff)
 {
 	struct address_space *mapping = vma->vm_file->f_mapping;
@@ -89,7 +92,7 @@ static int refusal(struct vm_area_struct *vma, unsigned long addr)
 	return -1;
 }
 
-/* False if nobody owns the mm. The key holds its user's namespace. */
+/* Returns false if nobody owns the mm. The key holds a reference to its user's namespace. */
 static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned long addr)
 {
 	memset(key, 0, sizeof(*key));
@@ -100,12 +103,15 @@ static bool make_key(struct shm_key *key, struct vm_area_struct *vma, unsigned l
 	return READ_ONCE(quire_shm_cross_user) || quire_shm_user_of(&key->user, vma->vm_mm);
 }
 
-/* In the flags of an address_space; beyond the bits that Linux has names for. */
+/* A bit of the flags of an address_space, above the bits for which Linux has names. */
 #define AS_QUIRE_ANNOUNCED	40
 
 /**
- * quire_shm_announced - has every walk over a file's VMAs announced itself
- * @mapping: the file's
+ * quire_shm_announced - has every walk over a file's VMAs announced itself?
+ * @mapping: the file's address_space
+ *
+ * Context: any.
+ * Return: whether all such walks have, and will.
  */
 bool quire_shm_announced(struct address_space *mapping)
 {
@@ -114,17 +120,16 @@ bool quire_shm_announced(struct address_space *mapping)
 }
 
 /*
- * Walks over a file's VMAs that began before the feature was ever on have not
- * announced themselves, and may sleep, so that shm_start() does not wait for them.
- * They hold the file's i_mmap lock from before their first PMD until after their
- * last.
+ * Walks over a file's VMAs that began before the feature was first switched on have not announced
+ * themselves. They may sleep, so quire_pt_start() does not wait for them. They hold the file's
+ * i_mmap lock from before their first PMD until after their last.
  *
- * To wait for that lock once is enough for all the file's tables: quire_pt_used_key
- * was enabled before any fault came here, and is never disabled. Who takes the lock
- * after we had it sees the key and announces his walk; who had it before us has let
- * go of it. So once the flag is set there is no such walk of the file and there will
- * be none. An inode that is used again begins without flags. Who finds the flag set
- * sees all that happened before, by the acquire here and the lock's.
+ * Waiting for that lock once is enough for all tables of the file: quire_pt_used_key was enabled
+ * before any fault came here, and is never disabled. A task that takes the lock after us sees the
+ * key and announces its walk, and a task that held the lock before us has dropped it. So once the
+ * flag is set, the file has no unannounced walk and never will. A reused inode begins with the flag
+ * clear. A task that sees the flag set sees all that happened before, through the acquire here and
+ * that of the lock.
  */
 static void wait_for_unannounced(struct address_space *mapping)
 {
@@ -132,14 +137,14 @@ static void wait_for_unannounced(struct address_space *mapping)
 		return;
 	shm_count(SHM_WAITS);
 	i_mmap_lock_write(mapping);
-	/* Not after the unlock: who sees the flag must see that we had the lock. */
+	/* Not after the unlock: a task that sees the flag must see that we held the lock. */
 	set_bit(AS_QUIRE_ANNOUNCED, &mapping->flags);
 	i_mmap_unlock_write(mapping);
 }
 
 /*
- * 1: the PMD is set; 0: by somebody else; -ENOMEM. While a walk is under way the process has
- * a table that others cannot find, and its next fault there tries again.
+ * Returns 1 if the PMD is set, 0 if somebody else has set it, or -ENOMEM. While a walk is under way
+ * the process gets a table that others cannot find, and its next fault there tries again.
  */
 static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key,
 			   struct shm_user *user)
@@ -166,7 +171,7 @@ static int join_or_publish(struct vm_fault *vmf, const struct shm_key *key,
 	return ret;
 }
 
-/* As join_or_publish(), and count the PMD for the process's user. */
+/* join_or_publish(), and count the PMD for the process's user. */
 static int join_as_user(struct vm_fault *vmf, const struct shm_key *key)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
@@ -182,8 +187,8 @@ static int join_as_user(struct vm_fault *vmf, const struct shm_key *key)
 }
 
 /*
- * As join_as_user(). The memory cgroup of the process pays for what is new, and not
- * that of whoever looks at its memory.
+ * join_as_user(). Charges what is new to the memory cgroup of the process, and not to that of a
+ * task that accesses its memory.
  */
 static int join_for_process(struct vm_fault *vmf, const struct shm_key *key)
 {
@@ -209,11 +214,11 @@ static void fall_back(struct vm_area_struct *vma, unsigned long addr,
 }
 
 /**
- * __quire_shm_join - have a page fault use a shared table, where it may
- * @vmf: the fault's; its PMD was none, or led to a table that others cannot find
+ * __quire_shm_join - join a shared page table in a page fault, if allowed
+ * @vmf: the fault; its PMD was none, or pointed to a table that others cannot find
  *
- * Whatever the outcome, the fault goes on as ever: with the shared table, or with
- * no table yet. Context: may sleep; mmap_lock or the VMA's lock is held.
+ * In any case the fault goes on as in vanilla, with the shared table or with no table yet.
+ * Context: mmap_lock or the VMA's lock is held; may sleep.
  */
 void __quire_shm_join(struct vm_fault *vmf)
 {
@@ -232,7 +237,7 @@ void __quire_shm_join(struct vm_fault *vmf)
 		fall_back(vma, addr, reason);
 		return;
 	}
-	/* Seen by who has a VMA's lock for writing after us. */
+	/* A task that locks the VMA for writing after us sees these flags. */
 	if (!test_bit(MMF_QUIRE_PT, &vma->vm_mm->flags))
 		set_bit(MMF_QUIRE_PT, &vma->vm_mm->flags);
 	if (!test_bit(MMF_QUIRE_SHM, &vma->vm_mm->flags))

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Leaving the shared tables of shared memory, over ranges and for whole processes.
- * quire_shm_leave() in table.c leaves or adopts one of them, and shm.c has the rules.
+ * Leaving the shared page tables of shared memory, in ranges and in whole processes.
+ * quire_shm_leave() in table.c leaves or adopts one table; shm.c has the rules.
  *
- * Whether a process joins again is the caller's matter: who holds mmap_lock and the
- * VMAs' locks for writing keeps faults out until it lets go, others must cope.
- * Who has left joins again by a later fault; what was adopted is private until it is unmapped.
+ * The caller decides whether the process may join again. A caller that holds mmap_lock and the
+ * VMAs' locks for writing keeps faults out until it drops them; other callers must cope with a
+ * table that is joined again. A process that has left joins again in a later fault. A table that it
+ * has adopted is private until it is unmapped.
  */
 #include <linux/mm.h>
 #include <linux/pagewalk.h>
@@ -31,7 +32,7 @@ static const struct mm_walk_ops leave_ops = {
 	QUIRE_READS_SHARED,
 };
 
-/* For who holds mmap_lock for writing: no fault comes in between. */
+/* For callers that hold mmap_lock for writing: locks the VMAs, so no fault interferes. */
 static const struct mm_walk_ops leave_locked_ops = {
 	.pmd_entry = leave_entry,
 	.walk_lock = PGWALK_WRLOCK,
@@ -39,14 +40,15 @@ static const struct mm_walk_ops leave_locked_ops = {
 };
 
 /**
- * __quire_shm_leave_range - leave the tables of a range for as long as is needed
+ * __quire_shm_leave_range - leave the tables in a range and keep faults from joining again
  * @vma: covers the range
- * @start: of the range
- * @end: of the range
+ * @start: start of the range
+ * @end: end of the range
  *
- * Context: mmap_lock is held for writing and the VMA is locked for writing too, so
- * that no fault joins again until they are let go. Due before vm_page_prot changes:
- * migration gives an entry the protection of whichever user's VMA it meets first.
+ * Must come before vm_page_prot changes: migration gives an entry the protection of the first
+ * user's VMA that it meets.
+ * Context: mmap_lock is held for writing and the VMA is locked for writing, so that no fault joins
+ * again until they are dropped; may sleep.
  */
 void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end)
@@ -56,12 +58,13 @@ void __quire_shm_leave_range(struct vm_area_struct *vma, unsigned long start,
 }
 
 /**
- * __quire_shm_leave_now - leave the tables of a range
+ * __quire_shm_leave_now - leave the tables in a range
  * @vma: covers the range
- * @start: of the range
- * @end: of the range
+ * @start: start of the range
+ * @end: end of the range
  *
- * For who copes with a table that is joined again. Context: mmap_lock is held.
+ * For callers that can cope with a table that is joined again.
+ * Context: mmap_lock is held; may sleep.
  */
 void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 			   unsigned long end)
@@ -71,12 +74,13 @@ void __quire_shm_leave_now(struct vm_area_struct *vma, unsigned long start,
 }
 
 /**
- * quire_shm_retract - a huge page has taken the place of what a table maps
- * @vma: may map it by a shared table
- * @addr: the first address that the huge page maps there
+ * quire_shm_retract - leave a table that a huge page replaces
+ * @vma: may map the range by a shared table
+ * @addr: the first address that the huge page maps
  *
- * No user of a shared table would ever map the huge page. Context: mmap_lock is held or, for
- * reading at least, the file's i_mmap lock, which keeps the tables above the last level.
+ * Otherwise no user of the table would ever map the huge page.
+ * Context: mmap_lock is held, or the file's i_mmap lock, for reading at least, which keeps the
+ * upper-level tables; does not sleep.
  */
 void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr)
 {
@@ -87,15 +91,20 @@ void quire_shm_retract(struct vm_area_struct *vma, unsigned long addr)
 }
 
 /**
- * quire_shm_leave_mm - leave all tables of a process
- * @mm: mmap_lock is held for writing
+ * quire_shm_leave_mm - leave all tables of a process and keep faults from joining again
+ * @mm: the process's mm
+ *
+ * Context: mmap_lock is held for writing; may sleep.
  */
 void quire_shm_leave_mm(struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
 	VMA_ITERATOR(vmi, mm, 0);
 
-	/* Before the test, as above; and the caller may sleep before it is done. */
+	/*
+	 * Lock before the test, as quire_shm_leave_range() does. The locks also keep faults out
+	 * while the caller sleeps later on.
+	 */
 	for_each_vma(vmi, vma)
 		vma_start_write(vma);
 	if (test_bit(MMF_QUIRE_PT, &mm->flags))
@@ -104,9 +113,9 @@ void quire_shm_leave_mm(struct mm_struct *mm)
 
 /**
  * quire_shm_leave_mm_now - leave the tables that a process uses now
- * @mm: has a user; mmap_lock is held for reading
+ * @mm: the process's mm; the caller holds mm_users
  *
- * As __quire_shm_leave_now().
+ * Context: mmap_lock is held for reading; may sleep.
  */
 void quire_shm_leave_mm_now(struct mm_struct *mm)
 {

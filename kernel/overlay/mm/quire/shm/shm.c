@@ -1,62 +1,56 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The shm feature: processes that map the same shared memory share the
- * last-level page tables that map it, as was first done for Linux in 2005/06.
+ * The shm feature: processes that map the same shared memory share the last-level page tables that
+ * map it, as was first done for Linux in 2005/06.
  *
- * The object is that of pt/pt.c: the table itself, with a count of the PMDs that
- * point to it in its ptdesc. Nothing in it is copy-on-write. The PMDs are marked
- * and stay writable, and faults fill entries in place for all users.
+ * A shared table is as in pt/pt.c: the table itself, with a count of the PMDs that point to it in
+ * its ptdesc. Nothing in it is copy-on-write. The PMDs are marked and stay writable, and faults
+ * fill entries in place for all users.
  *
  * Rules
  *
- *  - A table is found by its key: the file's address_space, the offset in it
- *    that the first entry maps, what the entries' protection depends on, and who
- *    may share with whom. Only a page fault joins a process to a table.
- *  - Every entry maps the page of the file that belongs there. To drop one, for
- *    everybody, is always allowed: it faults in again. So a process that must
- *    not share leaves the table, which needs no memory and cannot fail, and its
- *    next fault joins again or fills a table of its own.
- *  - A user that is alone adopts the table instead: it is an ordinary one of that process
- *    from then on, with all its entries, which are charged to the process.
- *  - Page faults and the reverse map change entries, readers read them. All
- *    others leave or adopt first, or pass over the table; __pte_offset_map() refuses a
- *    marked PMD, so that a walker that was forgotten sees no table.
- *  - folio references and mapcounts count the entries that exist. They are
- *    charged (RSS) to a pseudo process, never to one that uses them, see user.c.
- *  - The table lies within one VMA in each process, which has no flag of
- *    UNSHAREABLE. Who moves a boundary into it or sets such a flag leaves it
- *    while the VMA is locked for writing, so that no fault joins it again.
+ *  - A table is found by its key: the file's address_space, the offset in it that the first entry
+ *    maps, everything on which the entries' protection depends, and which users may share. Only a
+ *    page fault joins a process to a table.
+ *  - Every entry maps the page of the file that belongs there. Dropping an entry for all users is
+ *    always allowed: it faults in again. So a process that must not share leaves the table, which
+ *    needs no memory and cannot fail. Its next fault joins again or fills a table of its own.
+ *  - A user that is alone adopts the table instead. From then on it is an ordinary table of that
+ *    process, with all its entries, which are charged to the process.
+ *  - Page faults and the reverse map change entries, and readers read them. All other code leaves
+ *    or adopts the table first, or skips it. __pte_offset_map() refuses a marked PMD, so a walker
+ *    that was forgotten sees no table.
+ *  - Folio references and mapcounts count the entries that exist. The entries are charged (RSS) to
+ *    a pseudo process, never to a process that uses them; see user.c.
+ *  - In each process the table lies within one VMA, which has no flag of UNSHAREABLE. Code that
+ *    moves a VMA boundary into the table or sets such a flag leaves the table while the VMA is
+ *    locked for writing, so that no fault joins it again.
  *
- * Locks: the PMD's lock, then the lock of struct shm_table, then the table's page
- * table lock (PTL), then the registry's bucket. Before all of these, the first fault
- * that is about to put a table of a file into the registry takes the file's i_mmap
- * lock for writing and drops it, under the VMA's or the mmap lock: see
- * wait_for_unannounced(). users and the PMDs that point to the table change under the
- * PTL; whether it is in the registry, under the lock of struct shm_table, which RCU
- * keeps for who has found it there. A leaver clears its PMD, flushes its TLB and gives
- * up its count in one critical section. So no TLB knows a table without users, and the
- * last leaver drops the entries there and then: at no time is there an entry that no
- * PMD leads to.
+ * Locks: the PMD's lock, then the lock of struct shm_table, then the table's page table lock (PTL),
+ * then the registry's bucket lock. Before all of these, the first fault that is about to put a
+ * table of a file into the registry takes the file's i_mmap lock for writing and drops it, under
+ * the VMA's lock or mmap_lock: see wait_for_unannounced(). The PTL covers the count of users and
+ * the PMDs that point to the table. The lock of struct shm_table covers whether the table is in the
+ * registry. RCU keeps a struct shm_table that was found there. A leaver clears its PMD, flushes its
+ * TLB and drops its count in one critical section. So no TLB holds a table without users, and the
+ * last leaver drops the entries at once: at no time is there an entry that no PMD leads to.
  *
- * Lifetime: a table without users has left the registry and is freed by RCU,
- * which faults before they have the PTL and GUP-fast rely on. A table that was adopted is
- * freed as any other, which waits for the adopter's threads and nobody else's. So it is
- * adopted only when a grace period has passed since another user left. The key's
- * address_space outlives the table: a user's VMA holds the file, and a VMA is
- * zapped, which leaves, before it lets go of its file.
+ * Lifetime: a table without users has left the registry and is freed by RCU, on which GUP-fast
+ * relies, and faults before they hold the PTL. An adopted table is freed as any other, which waits
+ * only for the adopter's threads. So a table is adopted only after a grace period has passed since
+ * another user left. The key's address_space outlives the table: a user's VMA holds the file, and a
+ * VMA is zapped, which leaves the table, before it drops its file.
  *
- * Truncation, hole punching and the reverse map visit each VMA in the file's
- * i_mmap; the first one that leads to a table has its entries changed for all
- * users. A user that joins behind such a walk while the last one ahead of it
- * leaves would keep the table from being met. Joining is therefore refused while a
- * walk is under way. The process has a table that is not in the registry then, until a
- * fault of it finds no walk: that fault registers the table, or gives it up for the one
- * that is registered. A joiner sets its PMD and then looks whether a walk began, both
- * under the PTL; a walk announces itself and then looks at PMDs. Either the joiner sees
- * the walk and backs out, before anybody could leave the table, or the walk sees the
- * PMD. A folio that is locked, as truncation's last pass has it, cannot get new entries
- * meanwhile; that pass also waits for a last user that has cleared its PMD and is
- * dropping the entries, under the PMD's lock.
+ * Truncation, hole punching and the reverse map visit each VMA in the file's i_mmap. The first VMA
+ * that leads to a table has its entries changed for all users. If a user joined behind such a walk
+ * while the last user ahead of it left, the walk would miss the table. So joining is refused while
+ * a walk is under way. The process then has a table that is not in the registry, until one of its
+ * faults finds no walk: that fault registers the table, or gives it up for the one that is
+ * registered. A joiner sets its PMD and then checks whether a walk began, both under the PTL. A
+ * walk announces itself and then looks at PMDs. Either the joiner sees the walk and backs out,
+ * before any user can leave the table, or the walk sees the PMD. A locked folio, as in truncation's
+ * last pass, cannot get new entries meanwhile. That pass also waits for a last user that has
+ * cleared its PMD and is dropping the entries, under the PMD's lock.
  *
  * Undo: "2" closes the gate and visits all processes until no table is left.
  */
@@ -105,7 +99,7 @@ static const struct quire_counters shm_counters = {
 
 unsigned int quire_shm_min_tables = 16;
 unsigned int quire_shm_cross_user;
-/* Place large shared mappings so that their tables can be shared. */
+/* Align large shared mappings so that their tables can be shared. */
 static unsigned int place = 1;
 QUIRE_UINT_KNOB(min_tables, quire_shm_min_tables, 1, 1U << 30);
 QUIRE_UINT_KNOB(cross_user, quire_shm_cross_user, 0, 1);
@@ -135,12 +129,14 @@ static const struct attribute * const shm_knobs[] = {
 };
 
 /**
- * __quire_shm_place - is a mapping to be aligned as its file is
- * @len: its length
+ * __quire_shm_place - align a mapping so that its tables can be shared?
+ * @len: length of the mapping
  * @flags: MAP_*
  *
- * Only tables that begin at the same offset can be shared. The alignment costs 9
- * of the address's random bits, of which 32-bit tasks have 8 unless configured otherwise.
+ * Only tables that begin at the same offset can be shared. The alignment costs 9 random bits of the
+ * address, of which 32-bit tasks have 8 unless configured otherwise.
+ * Context: any.
+ * Return: whether to align it.
  */
 bool __quire_shm_place(unsigned long len, unsigned long flags)
 {
@@ -176,7 +172,7 @@ struct quire_feature quire_shm_feature = {
 	.show = shm_show,
 };
 
-/* Needs no memory and cannot fail: the file has what a process loses. */
+/* Needs no memory and cannot fail: what a process loses can be filled again from the file. */
 static int unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		   enum quire_pt_cause cause, gfp_t gfp)
 {

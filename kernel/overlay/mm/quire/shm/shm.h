@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The shm feature's own files to each other. */
+/* Declarations for the shm feature's own files. */
 #ifndef _MM_QUIRE_SHM_H
 #define _MM_QUIRE_SHM_H
 
@@ -17,14 +17,14 @@ extern struct quire_feature quire_shm_feature;
 
 enum shm_count {
 	SHM_PUBLISHED,		/* a table began to be shared */
-	SHM_JOINED,		/* one more process uses it */
-	SHM_LEFT,		/* ... one less */
-	SHM_DROPPED,		/* the last one left */
-	SHM_ADOPTED,		/* ... or kept the table for itself */
-	SHM_UNLISTED,		/* a table began that others cannot find, for a walk was on */
-	SHM_MERGED,		/* ... was given up to use the one that others use */
-	SHM_ZAPPED,		/* entries dropped for all by truncation */
-	SHM_WAITS,		/* a fault waited for walks not announced */
+	SHM_JOINED,		/* one more process uses a table */
+	SHM_LEFT,		/* one process less uses a table */
+	SHM_DROPPED,		/* the last user left and dropped the table */
+	SHM_ADOPTED,		/* the last user kept the table for itself */
+	SHM_UNLISTED,		/* a table was kept out of the registry because of a walk */
+	SHM_MERGED,		/* an unlisted table was given up for the listed one */
+	SHM_ZAPPED,		/* entries that truncation dropped for all users */
+	SHM_WAITS,		/* a fault waited for unannounced walks */
 	SHM_REFUSED_POLICY,
 	SHM_REFUSED_FEW_TABLES,
 	SHM_REFUSED_VMA,
@@ -42,9 +42,9 @@ DECLARE_PER_CPU(unsigned long [SHM_NR_COUNTS], quire_shm_counts);
 #define shm_count(id)		this_cpu_inc(quire_shm_counts[id])
 #define shm_count_add(id, n)	this_cpu_add(quire_shm_counts[id], n)
 
-/* A VMA of fewer tables is mapped as ever; a handful saves less than it costs. */
+/* A VMA with fewer tables is mapped as in vanilla; sharing a few saves less than it costs. */
 extern unsigned int quire_shm_min_tables;
-/* May processes of different users share? One could time the other's faults. */
+/* May processes of different users share? One user could time the other's faults. */
 extern unsigned int quire_shm_cross_user;
 
 /* Compared as bytes: no padding. All zeroes stand for all users together. */
@@ -53,16 +53,20 @@ struct shm_user_key {
 	u64 uid;
 };
 
+/*
+ * Key: A atomic, B bucket lock of the hash table, C constant, O without a lock, by READ_ONCE() and
+ * WRITE_ONCE()
+ */
 struct shm_user {
-	struct rhash_head node;
-	struct shm_user_key key;
-	struct mm_struct *mm;		/* charged for the entries; has no tasks and no VMAs */
-	refcount_t refs;
-	unsigned long stamp, pages;	/* when they were added up last, and how many there were */
+	struct rhash_head node;		/* B */
+	struct shm_user_key key;	/* C */
+	struct mm_struct *mm;		/* C: charged for the entries; has no tasks and no VMAs */
+	refcount_t refs;		/* A: of each table and each process that has tables */
+	unsigned long stamp, pages;	/* O: when they were last summed, and the sum */
 	struct rcu_work free;
 };
 
-/* What the entries' protection is made of, vm_page_prot aside. */
+/* The flags that determine the entries' protection, together with vm_page_prot. */
 #define QUIRE_SHM_KEY_FLAGS \
 	(VM_READ | VM_WRITE | VM_EXEC | VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC)
 
@@ -72,21 +76,19 @@ struct shm_key {
 	pgoff_t pgoff;			/* of the first entry */
 	u64 prot;			/* vm_page_prot */
 	u64 flags;			/* the VM_* bits of QUIRE_SHM_KEY_FLAGS */
-	struct shm_user_key user;	/* all zeroes where users may share with each other */
+	struct shm_user_key user;	/* all zeroes if all users may share with each other */
 };
 
-/*
- * Key: C constant, L @lock, P the table's page table lock
- */
+/* Key: B the registry's bucket lock, C constant, L @lock, P the table's page table lock */
 struct shm_table {
-	struct rhash_head node;
+	struct rhash_head node;		/* B */
 	struct shm_key key;		/* C */
 	struct shm_user *user;		/* C */
-	struct ptdesc *pt;		/* C until it is gone; NULL afterwards if it was adopted */
+	struct ptdesc *pt;		/* C until @gone; then NULL if it was adopted */
 	spinlock_t lock;
-	bool listed;			/* L: it is in the registry */
-	bool gone;			/* L: no PMD leads to it any more, or one user's own */
-	unsigned long left;		/* P: RCU's state when the last but one left */
+	bool listed;			/* L: the table is in the registry */
+	bool gone;			/* L: no PMD leads to the table, or it was adopted */
+	unsigned long left;		/* P: RCU's state when the last but one user left */
 	struct rcu_head rcu;
 };
 
@@ -113,7 +115,7 @@ long quire_shm_mapped(int type);
 unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables);
 int quire_shm_users_init(void);
 
-/* For a table; whoever asks has a reference. */
+/* Get another reference for a table; the caller has one already. */
 static inline struct shm_user *quire_shm_get_user(struct shm_user *user)
 {
 	refcount_inc(&user->refs);
@@ -126,13 +128,13 @@ static inline struct task_struct *quire_mm_task(struct mm_struct *mm)
 #ifdef CONFIG_MEMCG
 	return rcu_dereference(mm->owner);
 #else
-	/* Nothing leads from an mm to its process: its own threads alone can tell. */
+	/* Nothing leads from an mm to its process: only the process's own threads can tell. */
 	return mm == current->mm && !(current->flags & (PF_KTHREAD | PF_USER_WORKER)) ?
 		current : NULL;
 #endif
 }
 
-/* mm_alloc() has given a pseudo process to the task that runs, which it outlives. */
+/* mm_alloc() made the current task the owner of a pseudo process, which outlives the task. */
 static inline void quire_mm_disown(struct mm_struct *mm)
 {
 #ifdef CONFIG_MEMCG

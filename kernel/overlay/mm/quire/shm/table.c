@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The tables of shared memory: their registry, and what is done with one of them. shm.c has
- * the rules.
+ * The page tables of shared memory: their registry, and the operations on one table. shm.c has the
+ * rules.
  */
 #include <linux/hash.h>
 #include <linux/mm.h>
@@ -31,16 +31,19 @@ static const struct rhashtable_params table_params = {
 };
 
 static struct rhashtable tables;
-/* All that PMDs lead to, those that are not in the registry as well. */
+/* All tables that PMDs point to, including those that are not in the registry. */
 static atomic_long_t nr_tables;
 static struct kmem_cache *table_cache __ro_after_init;
 
-/* Walks over the VMAs of files whose address_space has the same hash. */
+/* Walks over the VMAs of files, by a hash of the file's address_space. */
 #define WALK_BITS 10
 static atomic_t walks_of_files[1 << WALK_BITS];
 
 /**
  * quire_shm_tables - how many tables are shared now
+ *
+ * Context: any.
+ * Return: the number.
  */
 unsigned long quire_shm_tables(void)
 {
@@ -53,12 +56,13 @@ static atomic_t *walks_of(struct address_space *mapping)
 }
 
 /**
- * quire_shm_alloc_table - make an empty table that nobody uses
- * @mm: of the process that will
+ * quire_shm_alloc_table - make an empty table that nobody uses yet
+ * @mm: the mm that will use it
  * @key: what it maps
  * @user: whose processes may share it; the caller has a reference
  *
- * Context: may sleep. Return: the table, or NULL if there is no memory.
+ * Context: may sleep.
+ * Return: the table, or NULL if there is no memory.
  */
 struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_key *key,
 					struct shm_user *user)
@@ -88,7 +92,9 @@ struct shm_table *quire_shm_alloc_table(struct mm_struct *mm, const struct shm_k
 
 /**
  * quire_shm_free_table - free a table that nobody can find
- * @table: the table; has no users and no entries, or was adopted
+ * @table: has no users and no entries, or was adopted
+ *
+ * Context: any but hard interrupts.
  */
 void quire_shm_free_table(struct shm_table *table)
 {
@@ -108,15 +114,15 @@ static void attach(struct mm_struct *mm, pmd_t *pmd, struct ptdesc *pt)
 	lockdep_assert_held(pmd_lockptr(mm, pmd));
 	lockdep_assert_held(ptlock_ptr(pt));
 	mm_inc_nr_ptes(mm);
-	/* A table that is new is cleared before others walk it, see pmd_install(). */
+	/* Others must see a new table cleared before they walk it; see pmd_install(). */
 	smp_wmb();
 	set_pmd(pmd, __pmd(((pmdval_t)page_to_pfn(ptdesc_page(pt)) << PAGE_SHIFT) |
 			   _PAGE_TABLE | _PAGE_PT_MARKED));
 }
 
 /*
- * None of the mm's TLBs knows the table afterwards. In an exit only the first
- * costs a flush: a CPU that has the mm loaded lazily then lets go of it.
+ * Afterwards no TLB of the mm holds the table. During an exit only the first table costs a flush: a
+ * CPU that has the mm loaded lazily drops it then.
  */
 static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 {
@@ -129,8 +135,8 @@ static void detach(struct mm_struct *mm, pmd_t *pmd, unsigned long addr)
 }
 
 /*
- * The table that a PMD leads to, with both its locks held. The PMD's lock is held, so that
- * the table has a user until it is let go of.
+ * Lock the table that a PMD points to: its own lock and its PTL. The PMD's lock is held, so the
+ * table has a user until that is dropped.
  */
 static struct shm_table *lock_table(pmd_t *pmd)
 {
@@ -142,7 +148,7 @@ static struct shm_table *lock_table(pmd_t *pmd)
 	return table;
 }
 
-/* @pt is the table's, which has none any more if it was adopted. */
+/* @pt is the table's page. If the table was adopted, table->pt is NULL. */
 static void unlock_table(struct shm_table *table, struct ptdesc *pt)
 {
 	spin_unlock(ptlock_ptr(pt));
@@ -156,8 +162,8 @@ static void assert_locked(struct shm_table *table)
 }
 
 /*
- * A user's PMD was cleared, and others remain. Its threads may still be looking at the table
- * in RCU's read-side critical sections, which the last user waits for before it adopts.
+ * A user's PMD was cleared, and other users remain. The leaver's threads may still look at the
+ * table in RCU read-side critical sections. The last user waits for these before it adopts.
  */
 static void note_leaver(struct shm_table *table)
 {
@@ -169,7 +175,7 @@ static void note_leaver(struct shm_table *table)
 		return;
 	state = get_state_synchronize_rcu();
 	table->left = state;
-	/* Once for all the tables that a process leaves at its end. */
+	/* Once for all the tables that a process leaves when it ends. */
 	if (READ_ONCE(started) != state) {
 		start_poll_synchronize_rcu();
 		WRITE_ONCE(started, state);
@@ -177,9 +183,9 @@ static void note_leaver(struct shm_table *table)
 }
 
 /*
- * Use a table that the registry had; an RCU read-side critical section keeps it.
- * 1: the PMD is set; 0: by somebody else; -EAGAIN: the table is gone, look again;
- * -EBUSY: not now.
+ * Join a table that was found in the registry; an RCU read-side critical section keeps it. Returns
+ * 1 if the PMD is set, 0 if somebody else has set it, -EAGAIN if the table is gone and the caller
+ * must look again, or -EBUSY if a walk is under way.
  */
 static int join(struct vm_fault *vmf, struct shm_table *table)
 {
@@ -220,12 +226,13 @@ unlock_pmd:
 }
 
 /**
- * quire_shm_join_table - use the table that others use
- * @vmf: a fault's, whose PMD was none
- * @key: of the table
+ * quire_shm_join_table - join the table that other processes use
+ * @vmf: the fault, whose PMD was none
+ * @key: the table's key
  *
- * Context: the VMA's lock or mmap_lock is held. Return: 1 if the PMD is set; 0 if somebody
- * else has set it; -ENOENT if there is no table; -EBUSY if a walk is under way.
+ * Context: the VMA's lock or mmap_lock is held; does not sleep.
+ * Return: 1 if the PMD is set, 0 if somebody else has set it, -ENOENT if there is no table, or
+ * -EBUSY if a walk is under way.
  */
 int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key)
 {
@@ -240,13 +247,13 @@ int quire_shm_join_table(struct vm_fault *vmf, const struct shm_key *key)
 	return ret;
 }
 
-/* Under its lock. 0, -EEXIST if there is another, or -ENOMEM. */
+/* Put a table into the registry. Returns 0, -EEXIST if there is another, or -ENOMEM. */
 static int list_table(struct shm_table *table)
 {
 	struct shm_table *other;
 
 	assert_locked(table);
-	/* Only where a table of the file has been registered is one kept out of the registry. */
+	/* A table is kept out of the registry only if the file has had a table in it. */
 	VM_WARN_ON_ONCE(!quire_shm_announced(table->key.mapping));
 	other = rhashtable_lookup_get_insert_fast(&tables, &table->node, table_params);
 	if (other)
@@ -259,12 +266,13 @@ static int list_table(struct shm_table *table)
 
 /**
  * quire_shm_publish_table - use a new, empty table
- * @vmf: a fault's, whose PMD was none
- * @tablep: the table; set to NULL if that was done
- * @listed: offer it to others
+ * @vmf: the fault, whose PMD was none
+ * @tablep: the table; set to NULL if it is used
+ * @listed: put it into the registry
  *
- * Context: the VMA's lock or mmap_lock is held. Return: 1 if the PMD is set; 0 if somebody
- * else has set it; -EEXIST if there is a table already; -ENOMEM.
+ * Context: the VMA's lock or mmap_lock is held; does not sleep.
+ * Return: 1 if the PMD is set, 0 if somebody else has set it, -EEXIST if there is a table already,
+ * or -ENOMEM.
  */
 int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep, bool listed)
 {
@@ -279,7 +287,7 @@ int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep, boo
 		spin_unlock(pml);
 		return 0;
 	}
-	/* Who finds it now waits until the PMD is set. */
+	/* A fault that finds the table now waits until the PMD is set. */
 	spin_lock(&table->lock);
 	spin_lock_nested(ptlock_ptr(pt), SINGLE_DEPTH_NESTING);
 	if (listed) {
@@ -300,7 +308,10 @@ int quire_shm_publish_table(struct vm_fault *vmf, struct shm_table **tablep, boo
 	return ret;
 }
 
-/* Of a page that failed? It stays when a hole is punched, but not when the file ends. */
+/*
+ * Is this the entry of a failed page? It stays when a hole is punched, but not when the file is
+ * truncated.
+ */
 static bool is_poisoned(pte_t pte)
 {
 	return !pte_present(pte) && (is_hwpoison_entry(pte_to_swp_entry(pte)) ||
@@ -308,8 +319,8 @@ static bool is_poisoned(pte_t pte)
 }
 
 /*
- * Take one entry out of a table. Returns how many pages it was charged as; a page
- * to let go of is in *page then.
+ * Take one entry out of a table. Returns how many pages it was charged as, with *page set to the
+ * page to release, or NULL.
  */
 static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
 		     bool poisoned, struct page **page)
@@ -335,7 +346,7 @@ static int take_slot(struct vm_area_struct *vma, unsigned long addr, pte_t *ptep
 	return 1;
 }
 
-/* Nobody can find it any more. */
+/* From now on nobody can find the table. */
 static void retire(struct shm_table *table)
 {
 	assert_locked(table);
@@ -346,7 +357,7 @@ static void retire(struct shm_table *table)
 	atomic_long_dec(&nr_tables);
 }
 
-/* No PMD leads to the table and no TLB knows it. */
+/* No PMD points to the table, and no TLB holds it. */
 static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsigned long addr)
 {
 	pte_t *pte = (pte_t *)ptdesc_address(table->pt);
@@ -364,7 +375,7 @@ static void drop_table(struct shm_table *table, struct vm_area_struct *vma, unsi
 	shm_count(SHM_DROPPED);
 }
 
-/* A user's PMD is cleared, and the last user's table emptied. */
+/* Clear a user's PMD. If it was the last user, empty the table. */
 static void leave(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
 		  unsigned long addr)
 {
@@ -382,13 +393,15 @@ static void leave(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	trace_shm_leave(vma->vm_mm, addr, state->users);
 }
 
-/* Is the table the user's own, but for the mark? Nobody else's thread may still look at it. */
+/* Is the caller the only user, and can no thread of another process still look at the table? */
 static bool may_adopt(struct shm_table *table)
 {
 	return quire_pt_state(table->pt)->users == 1 && poll_state_synchronize_rcu(table->left);
 }
 
-/* How many entries of a table are charged; as what needs no look at their struct pages. */
+/*
+ * How many entries of a table are charged. All are charged alike: no need to look at struct pages.
+ */
 static int count_charged(struct vm_area_struct *vma, struct ptdesc *pt, unsigned long addr)
 {
 	pte_t *pte = (pte_t *)ptdesc_address(pt);
@@ -399,7 +412,7 @@ static int count_charged(struct vm_area_struct *vma, struct ptdesc *pt, unsigned
 	return charged;
 }
 
-/* The last user keeps the table, as an ordinary one of its own. */
+/* The last user keeps the table, as an ordinary table of its own. */
 static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pmd,
 		  unsigned long addr)
 {
@@ -413,7 +426,9 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	table->pt = NULL;
 	add_mm_counter(table->user->mm, MM_SHMEMPAGES, -charged);
 	add_mm_counter(vma->vm_mm, MM_SHMEMPAGES, charged);
-	/* Under the locks: what reclaim has cleared is not filled again before. */
+	/*
+	 * Flush under the locks: an entry that reclaim has cleared must not be filled again before.
+	 */
 	if (state->flags & QUIRE_PT_STALE) {
 		flush_tlb_mm_range(vma->vm_mm, addr, addr + PMD_SIZE, PAGE_SHIFT, false);
 		quire_pt_count_flush(QUIRE_PT_FILE, QUIRE_FLUSH_LEAVE);
@@ -426,16 +441,16 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 	trace_shm_adopt(vma->vm_mm, addr, 1);
 }
 
-/* What is wanted, and what a PMD leads to afterwards. */
+/* What end_sharing() shall do, and what the PMD points to afterwards. */
 enum shm_end {
-	SHM_KEEP,		/* the last user adopts the table, others go on sharing */
-	SHM_KEEP_OR_LEAVE,	/* ... others leave */
-	SHM_MERGE,		/* leave it if it is not listed, and another one is */
+	SHM_KEEP,		/* the last user adopts the table, other users go on sharing */
+	SHM_KEEP_OR_LEAVE,	/* the last user adopts the table, other users leave */
+	SHM_MERGE,		/* leave the table if it is not listed, and another one is */
 };
 
 enum shm_leads_to {
 	SHM_SHARED,
-	SHM_PRIVATE,		/* or to no table of ours, as before */
+	SHM_PRIVATE,		/* or a table that shm does not share, as before */
 	SHM_NOTHING,
 };
 
@@ -470,7 +485,7 @@ static enum shm_leads_to end_sharing(struct vm_area_struct *vma, pmd_t *pmd, uns
 	gone = table->gone;
 	unlock_table(table, pt);
 	spin_unlock(pml);
-	/* Joiners may be looking at it, and lockless walkers at what was dropped. */
+	/* Joiners may still look at the table, and lockless walkers at what was dropped. */
 	if (gone)
 		call_rcu(&table->rcu, free_table_rcu);
 	if (adopted || left)
@@ -481,12 +496,13 @@ static enum shm_leads_to end_sharing(struct vm_area_struct *vma, pmd_t *pmd, uns
 /**
  * quire_shm_leave - stop sharing a table
  * @vma: covers the table
- * @pmd: of the table
+ * @pmd: the PMD
  * @addr: the first address that the table maps
  *
- * The last user keeps it, as a private one. Cannot fail and does not sleep. Context:
- * mmap_lock, the VMA's lock or the lock of its reverse map is held. Return: true if there
- * is no table any more; false if there is a private one, or the PMD led to none of ours.
+ * The last user keeps the table as a private one, if it may adopt. Cannot fail.
+ * Context: mmap_lock, the VMA's lock or the lock of its reverse map is held; does not sleep.
+ * Return: true if there is no table any more; false if there is a private one, or the PMD pointed
+ * to no shared table.
  */
 bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
@@ -494,20 +510,21 @@ bool quire_shm_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 }
 
 /**
- * quire_shm_still_shared - has a table another user?
+ * quire_shm_still_shared - does a table have another user?
  * @vma: covers the table
- * @pmd: led to a shared table when the caller looked
+ * @pmd: pointed to a shared table when the caller looked
  * @addr: the first address that the table maps
  *
- * For those who skip shared tables: the last user's becomes its own. Context: as for
- * quire_shm_leave(). Return: true if the table is to be skipped.
+ * For callers that skip shared tables. The last user adopts the table, if it may.
+ * Context: as quire_shm_leave().
+ * Return: true if the table must be skipped.
  */
 bool quire_shm_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
 	return quire_pt_has_other_users(pmd) || end_sharing(vma, pmd, addr, SHM_KEEP) == SHM_SHARED;
 }
 
-/* Is this the only area that maps the file? A look without the lock. */
+/* Is this the only VMA that maps the file? A lockless check. */
 static bool is_only_area(struct vm_area_struct *vma)
 {
 	const struct rb_root *areas = &vma->vm_file->f_mapping->i_mmap.rb_root;
@@ -517,14 +534,16 @@ static bool is_only_area(struct vm_area_struct *vma)
 }
 
 /**
- * quire_shm_skip_hints - are NUMA hints to pass over a table
+ * quire_shm_skip_hints - must NUMA hints skip a table?
  * @vma: covers the table
- * @pmd: led to a shared table when the caller looked
+ * @pmd: pointed to a shared table when the caller looked
  * @addr: the first address that the table maps
  *
- * What comes by itself, again and again, must not have one process after the other adopt
- * the tables that they would share: so it adopts only where nobody else maps the file.
- * Context: as for quire_shm_leave().
+ * NUMA hints come again and again without being asked for. They must not make one process after
+ * another adopt the tables that they would share, so a process adopts only if nobody else maps the
+ * file.
+ * Context: as quire_shm_leave().
+ * Return: whether they must.
  */
 bool quire_shm_skip_hints(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
@@ -532,17 +551,17 @@ bool quire_shm_skip_hints(struct vm_area_struct *vma, pmd_t *pmd, unsigned long 
 }
 
 /**
- * quire_shm_merge_table - offer a table that others cannot find, or give it up for theirs
+ * quire_shm_merge_table - register an unlisted table, or give it up for the registered one
  * @vma: covers the table
- * @pmd: led to the table when the caller looked
+ * @pmd: pointed to the table when the caller looked
  * @addr: the first address that the table maps
  *
- * Context: a page fault; the VMA's lock or mmap_lock is held. Return: true if there is no
- * table any more, so that the fault is to join.
+ * Context: a page fault; the VMA's lock or mmap_lock is held; does not sleep.
+ * Return: true if there is no table any more, so that the fault must join.
  */
 bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
-	/* The one that others use cannot be joined yet. */
+	/* The registered table cannot be joined yet. */
 	if (atomic_read(walks_of(vma->vm_file->f_mapping)) ||
 	    end_sharing(vma, pmd, addr, SHM_MERGE) != SHM_NOTHING)
 		return false;
@@ -551,8 +570,8 @@ bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long
 }
 
 /*
- * Drop entries for all users. Returns where it stopped, for the gather is full;
- * *addr if the PMD leads to no table of ours any more.
+ * Drop entries for all users. Returns where it stopped because the gather is full, or @addr if the
+ * PMD does not point to a shared table any more.
  */
 static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma,
 				  pmd_t *pmd, unsigned long addr, unsigned long end,
@@ -576,7 +595,7 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 		taken += take_slot(vma, addr, pte, poisoned, &page);
 		if (!page)
 			continue;
-		/* The gather wants to know of a range before it takes a page. */
+		/* The gather must know of a range before it takes a page. */
 		tlb_flush_pte_range(tlb, addr, PAGE_SIZE);
 		full = __tlb_remove_page_size(tlb, page, false, PAGE_SIZE);
 	}
@@ -594,15 +613,16 @@ static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct 
 /**
  * __quire_shm_zap - zap a range that a shared table maps
  * @tlb: gathers the pages
- * @vma: the range is in it
- * @pmd: led to a shared table when the caller looked
- * @addr: start of the range; set to @end if that was dealt with
+ * @vma: contains the range
+ * @pmd: pointed to a shared table when the caller looked
+ * @addr: start of the range; set to @end if the range was handled
  * @end: end of the range, within the table
- * @details: as for zap_pte_range(); tells whether the process's mapping goes away, or the
- *	file's pages
+ * @details: as for zap_pte_range(); tells whether the process's mapping goes away, or the file's
+ *	pages
  *
- * Context: as for zap_page_range_single(); where the file's pages go the lock of its
- * i_mmap is held. Returns false if the caller must do it as ever.
+ * Context: as for zap_page_range_single(); if the file's pages go away, the file's i_mmap lock is
+ * held.
+ * Return: true, or false if the caller must zap the range.
  */
 bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *pmd,
 		     unsigned long *addr, unsigned long end, struct zap_details *details)
@@ -626,10 +646,11 @@ bool __quire_shm_zap(struct mmu_gather *tlb, struct vm_area_struct *vma, pmd_t *
 }
 
 /**
- * __quire_shm_walk_begin - a walk over the VMAs of a file begins
+ * __quire_shm_walk_begin - begin a walk over the VMAs that map a file
  * @i_mmap: the file's tree of VMAs, locked
  *
- * Returns what __quire_shm_walk_end() wants, NULL if nothing.
+ * Context: does not sleep.
+ * Return: what __quire_shm_walk_end() needs; NULL if the file is not shared memory.
  */
 atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap)
 {
@@ -645,8 +666,10 @@ atomic_t *__quire_shm_walk_begin(struct rb_root_cached *i_mmap)
 }
 
 /**
- * __quire_shm_walk_end - it has ended
- * @walks: what its begin returned
+ * __quire_shm_walk_end - end a walk over the VMAs that map a file
+ * @walks: what __quire_shm_walk_begin() returned
+ *
+ * Context: does not sleep.
  */
 void __quire_shm_walk_end(atomic_t *walks)
 {
@@ -656,12 +679,13 @@ void __quire_shm_walk_end(atomic_t *walks)
 }
 
 /**
- * __quire_shm_map - map a shared table without its lock
- * @pmd: a copy of the PMD; leads to a shared table
+ * __quire_shm_map - map a shared table without its PTL
+ * @pmd: a copy of the PMD; points to a shared table
  * @addr: the address
  *
- * The caller must make sure that the PMD still leads there, now that it cannot
- * be freed any more. pte_unmap() undoes this.
+ * From here on the table cannot be freed. The caller must check that the PMD still points to it.
+ * Context: any.
+ * Return: the PTE, for pte_unmap().
  */
 pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr)
 {
@@ -671,7 +695,10 @@ pte_t *__quire_shm_map(pmd_t *pmd, unsigned long addr)
 
 /**
  * __quire_shm_charged - the mm that a table's entries are charged to
- * @pmd: leads to a shared table, whose PTL is held
+ * @pmd: points to a shared table
+ *
+ * Context: the table's PTL is held.
+ * Return: the mm.
  */
 struct mm_struct *__quire_shm_charged(pmd_t *pmd)
 {
@@ -679,12 +706,13 @@ struct mm_struct *__quire_shm_charged(pmd_t *pmd)
 }
 
 /**
- * quire_shm_check - is a table what its PMD takes it for
+ * quire_shm_check - check a table against the PMD that points to it
  * @vma: covers the table
- * @pmd: leads to a shared table, whose PTL is held
- * @addr: the first address that it maps
+ * @pmd: points to a shared table
+ * @addr: the first address that the table maps
  *
- * Returns NULL, or what is wrong.
+ * Context: the table's PTL is held.
+ * Return: NULL, or what is wrong.
  */
 const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
@@ -713,8 +741,9 @@ const char *quire_shm_check(struct vm_area_struct *vma, pmd_t *pmd, unsigned lon
 }
 
 /**
- * quire_shm_tables_init - at boot
+ * quire_shm_tables_init - set up the registry
  *
+ * Context: boot; may sleep.
  * Return: 0 or -ENOMEM.
  */
 int __init quire_shm_tables_init(void)

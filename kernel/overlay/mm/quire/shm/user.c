@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The users whose processes share tables of shared memory with each other, and what the
- * OOM killer is told of these processes.
+ * The users whose processes share page tables of shared memory with each other, and what the OOM
+ * killer is told of these processes.
  *
- * A user has a pseudo process, which is charged (RSS) for the entries of all its tables.
- * A process that uses such tables has a record, which says how many of its PMDs lead to
- * tables of which user. For each of these users the process counts with as many of the
- * user's pages as the PMDs can reach. That is what the process maps or more, 2 MiB for each
- * PMD at most, and nothing of what others map with whom it does not share.
+ * A user has a pseudo process, which is charged (RSS) for the entries of all its tables. A process
+ * that uses such tables has a record, which says how many of its PMDs point to tables of which
+ * user. For each of these users the process counts with as many of the user's pages as these PMDs
+ * can reach. That is what the process maps or more, at most 2 MiB for each PMD, and nothing of what
+ * is mapped by processes with which it does not share.
  *
- * The user that counts is the one as which the process joined. A process that has changed
- * its user or its user namespace keeps the tables that it has, at the expense of the old
- * user, and joins others as the new one. MAX_USERS is the limit, so that the OOM killer has
- * little to add up: beyond it a process has tables of its own, for which it is charged.
- * A user is given up with the last PMD that leads to one of its tables.
+ * A process joins a table as one user, and that user counts. A process that has changed its user or
+ * its user namespace keeps the tables that it has, at the old user's expense, and joins others as
+ * the new one. MAX_USERS is the limit, so that the OOM killer has little to add up: beyond it a
+ * process has its own tables, for which it is charged. A user is freed with the last PMD that
+ * points to one of its tables.
  *
- * Locks: a record's lock covers its counts and its users, and whether it can be found.
- * Only a bucket's lock nests in it. The PTL of a user's table covers what is charged to
- * the user for that table. Who reads for the OOM killer takes none.
+ * Locking: a record's lock covers its counts, its users and whether the record can be found. Only a
+ * bucket lock nests in it. The PTL of a user's table covers what is charged to the user for that
+ * table. The OOM killer's reads take none of these locks.
  *
- * Lifetime: each table and each record of a process hold a reference to the user, and the
- * user holds its namespace, so no other one gets the same address meanwhile. A record goes
- * with the last PMD that it counts, and a process has none when its mm goes. Both are freed
- * after a grace period, a user by a work item, since that may sleep. Who finds one that is
- * about to go looks again.
+ * Lifetime: each table and each record of a process hold a reference to the user. The user holds
+ * its namespace, so no other namespace gets the same address meanwhile. A record is freed with the
+ * last PMD that it counts, so a process has none when its mm is freed. Both are freed after a grace
+ * period, a user by a work item, since freeing it may sleep. A task that finds a user or a record
+ * that is about to be freed looks again.
  */
 #include <linux/cred.h>
 #include <linux/jiffies.h>
@@ -35,21 +35,29 @@
 
 #include "shm.h"
 
-/* For each, a process may have tables at the same time. */
+/* For so many users a process may have tables at the same time. */
 #define MAX_USERS 4
 
-/* How many PMDs of a process lead to tables of a user, or will when a fault has ended. */
+/*
+ * How many PMDs of a process point to tables of a user, or will when a fault has ended.
+ *
+ * Key: L the lock of struct shm_process, without which the OOM killer reads
+ */
 struct shm_account {
-	struct shm_user *user;		/* NULL if there are none */
-	unsigned long pmds;
+	struct shm_user *user;		/* L: NULL if there are no such tables */
+	unsigned long pmds;		/* L */
 };
 
+/*
+ * Key: B bucket lock of the hash table, C constant, L @lock, without which the OOM killer and
+ * pt_check read
+ */
 struct shm_process {
-	struct rhash_head node;
-	struct mm_struct *mm;
+	struct rhash_head node;		/* B */
+	struct mm_struct *mm;		/* C */
 	spinlock_t lock;
-	unsigned long pmds;		/* of all users; 0: no longer to be found */
-	struct shm_account accounts[MAX_USERS];
+	unsigned long pmds;		/* L: of all users; 0 if it cannot be found any more */
+	struct shm_account accounts[MAX_USERS];	/* L */
 	struct rcu_head rcu;
 };
 
@@ -109,12 +117,15 @@ static struct shm_user *find_and_get(const struct shm_user_key *key)
 	user = rhashtable_lookup(&users, key, user_params);
 	if (!user || refcount_inc_not_zero(&user->refs))
 		return user;
-	/* Who has given it up last may be preempted, and must not be waited for. */
+	/*
+	 * Remove it here: the task that dropped the last reference may be preempted, and must not
+	 * be waited for.
+	 */
 	rhashtable_remove_fast(&users, &user->node, user_params);
 	return NULL;
 }
 
-/* The caller holds the key's namespace. NULL if there is no memory. */
+/* The caller holds the key's namespace. Returns NULL if there is no memory. */
 static struct shm_user *find_or_make(const struct shm_user_key *key)
 {
 	struct shm_user *user, *other;
@@ -132,21 +143,22 @@ static struct shm_user *find_or_make(const struct shm_user_key *key)
 		destroy_user(user);
 		if (IS_ERR(other))
 			return NULL;
-		/* Somebody else was first, or has given one up meanwhile. */
+		/* Another task was first, or the user that was found is about to be freed. */
 	}
 }
 
 /**
- * quire_shm_put_user - a table of a user is freed, or a process has no more of them
+ * quire_shm_put_user - drop a reference to a user
  * @user: the user
  *
+ * For a table that is freed, or a process that has no more of the user's tables.
  * Context: any but hard interrupts.
  */
 void quire_shm_put_user(struct shm_user *user)
 {
 	if (!refcount_dec_and_test(&user->refs))
 		return;
-	/* Unless find_and_get() has done it. */
+	/* Unless find_and_get() has removed it. */
 	rhashtable_remove_fast(&users, &user->node, user_params);
 	queue_rcu_work(system_unbound_wq, &user->free);
 }
@@ -157,7 +169,7 @@ static struct shm_process *find_process(struct mm_struct *mm)
 	return rhashtable_lookup(&processes, &mm, process_params);
 }
 
-/* That of a user, or else an unused one; NULL if there is none. The lock is held. */
+/* Returns the user's account, else an unused one, or NULL. The record's lock is held. */
 static struct shm_account *find_account(struct shm_process *process,
 					const struct shm_user_key *key)
 {
@@ -172,7 +184,7 @@ static struct shm_account *find_account(struct shm_process *process,
 	return unused;
 }
 
-/* Count for a user of whom the process has tables already; else NULL. */
+/* Count for a user of which the process has tables already; returns NULL otherwise. */
 static struct shm_user *count_again(struct mm_struct *mm, const struct shm_user_key *key)
 {
 	struct shm_process *process;
@@ -192,9 +204,9 @@ static struct shm_user *count_again(struct mm_struct *mm, const struct shm_user_
 }
 
 /*
- * Count in another's record of the same process. 0: the record has the caller's reference
- * to the user now; -EEXIST: it has one already; -EAGAIN: it is about to go; -EUSERS: it has
- * no room for the user.
+ * Count in a record of the process that another thread has made. Returns 0 if the record has the
+ * caller's reference to the user now, -EEXIST if it has one already, -EAGAIN if the record is about
+ * to be freed, or -EUSERS if it has no room for the user.
  */
 static int count_first(struct shm_process *process, struct shm_user *user)
 {
@@ -208,14 +220,14 @@ static int count_first(struct shm_process *process, struct shm_user *user)
 	if (!account)
 		return -EUSERS;
 	ret = account->user ? -EEXIST : 0;
-	/* Who reads without the lock finds a user that is complete. */
+	/* A reader without the lock finds a complete user. */
 	smp_store_release(&account->user, user);
 	WRITE_ONCE(account->pmds, account->pmds + 1);
 	process->pmds++;
 	return ret;
 }
 
-/* As count_first(), with a new record unless there is one. -ENOMEM, too. */
+/* count_first(), with a new record unless there is one. May also return -ENOMEM. */
 static int make_record(struct mm_struct *mm, struct shm_user *user)
 {
 	struct shm_process *other, *process = kzalloc(sizeof(*process), GFP_KERNEL_ACCOUNT);
@@ -240,13 +252,14 @@ static int make_record(struct mm_struct *mm, struct shm_user *user)
 }
 
 /**
- * quire_shm_count_pmd - a PMD of a process will lead to a table of a user
- * @mm: the process's
+ * quire_shm_count_pmd - count a PMD that is about to point to a table of a user
+ * @mm: the process's mm
  * @key: the user; the caller holds its namespace
  *
- * Due before the PMD is set, so that it is never missed. Context: may sleep.
- * Return: the user, which is there as long as the PMD is counted, or -ENOMEM, or -EUSERS if
- * the process has tables of too many users.
+ * Must come before the PMD is set, so that the PMD is never missed.
+ * Context: may sleep.
+ * Return: the user, which exists as long as the PMD is counted; -ENOMEM, or -EUSERS if the process
+ * has tables of too many users.
  */
 struct shm_user *quire_shm_count_pmd(struct mm_struct *mm, const struct shm_user_key *key)
 {
@@ -265,11 +278,12 @@ struct shm_user *quire_shm_count_pmd(struct mm_struct *mm, const struct shm_user
 }
 
 /**
- * quire_shm_uncount_pmd - it leads there no more, or never did
- * @mm: the process's
+ * quire_shm_uncount_pmd - uncount a PMD that points to no table of a user any more
+ * @mm: the process's mm
  * @user: what quire_shm_count_pmd() returned
  *
- * Context: any but interrupts; the PMD was cleared or unmarked before.
+ * Also for a PMD that was not set. Comes after the PMD was cleared or unmarked.
+ * Context: any but interrupts.
  */
 void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user)
 {
@@ -306,9 +320,10 @@ void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user)
 
 /**
  * quire_shm_pmds - how many PMDs of a process are counted
- * @mm: the process's
+ * @mm: the process's mm
  *
  * Context: any.
+ * Return: the number.
  */
 unsigned long quire_shm_pmds(struct mm_struct *mm)
 {
@@ -323,7 +338,8 @@ unsigned long quire_shm_pmds(struct mm_struct *mm)
  * quire_shm_mapped - what all tables together map
  * @type: an RSS counter
  *
- * Context: may sleep. Return: pages; what comes and goes meanwhile counts or not.
+ * Context: may sleep.
+ * Return: pages; what changes meanwhile may or may not count.
  */
 long quire_shm_mapped(int type)
 {
@@ -344,7 +360,9 @@ long quire_shm_mapped(int type)
 	return pages;
 }
 
-/* The CPUs' parts are added up once in a tick at most: all processes are asked in a row. */
+/*
+ * The per-CPU counters are summed at most once per tick, because all processes are asked in a row.
+ */
 static unsigned long pages_of(struct shm_user *user)
 {
 	if (READ_ONCE(user->stamp) != jiffies) {
@@ -355,11 +373,12 @@ static unsigned long pages_of(struct shm_user *user)
 }
 
 /**
- * quire_shm_reached - what a process reaches by tables of shared memory
- * @mm: the process's
- * @tables: set to how many there are
+ * quire_shm_reached - what a process reaches through tables of shared memory
+ * @mm: the process's mm
+ * @tables: set to the number of these tables
  *
- * Context: any. Return: pages, as the head of this file says.
+ * Context: any.
+ * Return: pages, as the head of this file says.
  */
 unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
 {
@@ -387,14 +406,15 @@ unsigned long quire_shm_reached(struct mm_struct *mm, unsigned long *tables)
 }
 
 /**
- * quire_shm_user_of - whose process is it
- * @key: set to its user
- * @mm: the process's
+ * quire_shm_user_of - the user of a process
+ * @key: set to the user
+ * @mm: the process's mm
  *
- * That is for the process's owner to say, whoever runs a fault: a debugger, a kernel thread
- * or a worker may have other credentials, and so may one of the process's threads for a
- * while. Context: any. Return: true if the key is set and the caller must put_user_ns()
- * what is in it; false if nobody owns the mm, for its process is about to end.
+ * The mm's owner tells, no matter which task runs the fault: a debugger, a kernel thread or a
+ * worker may have other credentials, and so may one of the process's threads for a while.
+ * Context: any.
+ * Return: true if the key is set, and the caller must put_user_ns() the namespace in it; false if
+ * nobody owns the mm, because its process is about to end.
  */
 bool quire_shm_user_of(struct shm_user_key *key, struct mm_struct *mm)
 {
@@ -412,8 +432,9 @@ bool quire_shm_user_of(struct shm_user_key *key, struct mm_struct *mm)
 }
 
 /**
- * quire_shm_users_init - at boot
+ * quire_shm_users_init - set up the hash tables
  *
+ * Context: boot; may sleep.
  * Return: 0 or -ENOMEM.
  */
 int __init quire_shm_users_init(void)

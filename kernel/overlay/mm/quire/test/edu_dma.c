@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A DMA engine for tests, on QEMU's teaching device (-device edu, 1234:11e8),
- * that fails, lies or hangs when it is told to. Nothing for real use.
+ * A DMA engine for tests, on QEMU's educational device (-device edu, 1234:11e8),
+ * that fails, lies or hangs on request. Not for real use.
  *
  * The device moves memory to and from a buffer of its own, 4 KiB at 0x40000, a
- * tenth of a second after it was told to, one move at a time. A move is 2 KiB
- * here, for some versions of QEMU refuse one that ends at the buffer's end. Its
+ * tenth of a second after the command, one move at a time. A move is 2 KiB here,
+ * because some versions of QEMU refuse a move that ends at the buffer's end. Its
  * addresses have 28 bits unless QEMU's property dma_mask says otherwise: then
  * edu_dma.dma_bits must say so, too.
  *
  * Parameters, in /sys/module/edu_dma/parameters or on the command line:
  * @fill: offer to fill memory; else only to copy. At boot.
  * @dma_bits: width of the device's addresses. At boot.
- * @fail_in, @lie_in, @hang_in: the so manieth transfer from now on reports an
- *	error; does nothing and reports that it is done; never ends. 0 is none.
- * @late_write: a hung transfer writes something else than zero, after the
- *	channel was told to stop and has said that it did.
+ * @fail_in, @lie_in, @hang_in: the Nth transfer from now on reports an error;
+ * 	does nothing and reports that it is done; never ends. 0 is none.
+ * @late_write: a hung transfer writes nonzero bytes after the channel was told
+ * 	to stop and has said that it did.
  *
- * Locking: edu.lock covers the lists and the cookies. The work is the only one that
- * moves, and it moves no more once a transfer hangs: then edu_late() may.
+ * Locking: edu.lock covers the lists and the cookies. Only the work moves memory, and
+ * it stops once a transfer hangs: then edu_late() may move memory.
  *
  * Lifetime: the device's, which is bound at boot and must not be removed. A transfer
- * is freed when its callback has returned; one that hangs, and those behind it, never.
+ * is freed when its callback has returned; a hung transfer, and those behind it, never.
  *
- * Undo: none. What hangs does so until the next boot; to terminate a channel calls
- * nothing off.
+ * Undo: none. A hang lasts until the next boot; terminating a channel cancels nothing.
  */
 #define pr_fmt(fmt) "edu_dma: " fmt
 
@@ -73,18 +72,19 @@ struct edu_transfer {
 	bool fills;
 };
 
+/* Key: C constant after probe; L @lock; H @lock, and set once; W the work, or edu_late(). */
 struct edu {
-	struct device *dev;
-	void __iomem *regs;
+	struct device *dev;			/* (C) */
+	void __iomem *regs;			/* (C) */
 	struct dma_device dma;
 	struct dma_chan chan;
 	spinlock_t lock;
-	struct list_head submitted, issued;
-	struct edu_transfer *hung;
+	struct list_head submitted, issued;	/* (L) */
+	struct edu_transfer *hung;		/* (H) */
 	struct work_struct work;
 	struct delayed_work late;
-	u8 *pattern;
-	dma_addr_t pattern_addr;
+	u8 *pattern;				/* (C), its bytes (W) */
+	dma_addr_t pattern_addr;		/* (C) */
 };
 
 static void edu_move(struct edu *edu, u64 src, u64 dst, u32 command)
@@ -98,7 +98,7 @@ static void edu_move(struct edu *edu, u64 src, u64 dst, u32 command)
 	} while (readq(edu->regs + EDU_COMMAND) & EDU_RUN);
 }
 
-/* The pattern stays in the device's buffer, so a fill is one move a step. */
+/* The pattern stays in the device's buffer, so a fill is one move per step. */
 static void edu_fill(struct edu *edu, dma_addr_t dst, size_t len, int value)
 {
 	size_t at;
@@ -178,7 +178,7 @@ static void edu_work(struct work_struct *work)
 	}
 }
 
-/* What a channel does that was told to stop and does not care. */
+/* What a channel does that was told to stop and ignores it. */
 static void edu_late(struct work_struct *work)
 {
 	struct edu *edu = container_of(to_delayed_work(work), struct edu, late);
@@ -337,7 +337,7 @@ static struct pci_driver edu_driver = {
 	.name = "edu_dma",
 	.id_table = edu_ids,
 	.probe = edu_probe,
-	/* What is under way cannot be called off. */
+	/* A transfer that is under way cannot be cancelled. */
 	.driver.suppress_bind_attrs = true,
 };
 builtin_pci_driver(edu_driver);

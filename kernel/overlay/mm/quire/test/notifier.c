@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * /sys/kernel/debug/quire/mmu_notifier: opening it registers an MMU notifier on
- * the opener's address space, closing it takes it away. For tests: no ordinary
+ * the opener's mm, closing it unregisters the notifier. For tests: no ordinary
  * system call does that.
  *
- * Lifetime: the notifier holds mm_count; an mm that ends first has dropped it
- * from its list, and closing only frees it.
+ * Lifetime: the notifier holds mm_count; an mm that ends first has dropped the
+ * notifier from its list, and closing only frees it.
  */
 #include <linux/debugfs.h>
 #include <linux/fs.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/quire/shm_walk: writing the number of an open file of shared memory begins
- * a walk over the areas that map it, and closing ends the walk. It visits none. For tests: no
- * system call's walk lasts as long as they want.
+ * /sys/kernel/debug/quire/shm_walk: writing the file descriptor of shared memory begins a walk
+ * over the VMAs that map it, and closing ends the walk. It visits no VMA. For tests: no system
+ * call's walk lasts as long as the tests need.
  *
  * Lifetime: the walk holds the file, and with it the mapping.
  */
@@ -19,7 +19,7 @@
 
 struct test_walk {
 	struct mutex lock;
-	struct file *file;	/* NULL before it has begun */
+	struct file *file;	/* NULL before the walk has begun */
 	atomic_t *walks;
 };
 

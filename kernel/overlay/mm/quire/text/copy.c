@@ -4,31 +4,32 @@
  *
  * collapse_file() locks and unmaps the pages of a block, and then copies them:
  * programs that run in the block wait until all 2 MiB are copied, once for every
- * block where the worker goes through text that is just being started. So the
- * worker copies before it unmaps, and collapse_file() copies only what it finds
- * missing.
+ * block if the worker goes through text of a program that is starting. So the
+ * worker copies before it unmaps, and collapse_file() copies only the pages that
+ * are missing.
  *
  * Why the copies are good: an up-to-date page holds what its file holds, and that
- * does not change while nobody has write access to the inode. Whoever gets it,
- * by opening the file or to truncate it, passes quire_text_writer() before it
+ * does not change while nobody has write access to the inode. A task that gets write
+ * access, by opening the file or to truncate it, calls quire_text_writer() before it
  * changes anything, and that voids the copies of that file:
  *
- *	worker					writer
- *	text_copy.inode = inode			get_write_access()
- *	full barrier				full barrier
- *	inode_is_open_for_write(): no copies	text_copy.inode == inode: stale
+ * 	worker					writer
+ * 	text_copy.inode = inode			get_write_access()
+ * 	full barrier				full barrier
+ * 	inode_is_open_for_write(): no copies	text_copy.inode == inode: stale
  *
  * One of the two sees the other, or the writer has come and gone before the
- * first page is copied. Where the writer comes and goes after that, the worker
- * sees the mark: both have held the lock of the page that was changed. Who comes
- * when collapse_file() has looked for writers for the last time finds nr_thps, as
- * ever. Pages that somebody may still write to through a reference of old (a pin
- * outlives mapping and file) are not copied here.
+ * first page is copied. If the writer comes and goes after that, the worker sees
+ * @stale: both have held the lock of the page that was changed. A writer that comes
+ * after collapse_file() has last looked for writers finds nr_thps, as in vanilla.
+ * Pages that somebody may still write to through an old reference (a pin outlives
+ * mapping and file) are not copied here.
  *
- * Only for filesystems of which all of this is known. On one that several
- * machines mount, or that a process serves, contents change without a writer.
+ * This is only done for filesystems for which all of this is known to hold. On a
+ * filesystem that several machines mount, or that a process serves, contents change
+ * without a writer.
  *
- * Locking: text_copy is the worker's, which is alone; quire_text_writer() reads
+ * Locking: text_copy belongs to the single worker; quire_text_writer() reads
  * @inode and sets @stale. No page is locked here.
  *
  * Lifetime: from collapse_file() to the end of quire_text_collapse_block(), during
@@ -49,17 +50,18 @@
 #include "../core/quire.h"
 #include "text.h"
 
+/* Key: W the worker only; P set by the worker, read by writers; S set by writers, too. */
 static struct {
-	const struct inode *inode;
-	bool stale;
-	DECLARE_BITMAP(done, HPAGE_PMD_NR);
+	const struct inode *inode;		/* (P) the file being copied, or NULL */
+	bool stale;				/* (S) a writer has voided the copies */
+	DECLARE_BITMAP(done, HPAGE_PMD_NR);	/* (W) pages that were copied */
 } text_copy;
 
-/* debugfs text_hold: a test writes 1, reads 2 when a block has been copied, writes 0. */
+/* debugfs text_hold: a test writes 1, reads 2 once a block has been copied, writes 0. */
 static u32 text_hold;
 
 /*
- * Wait for a test that wants to do something meanwhile, ten seconds at most. The only
+ * Wait, at most ten seconds, for a test that wants to do something meanwhile. The only
  * lock held is that of the new folio, which nobody else knows.
  */
 static void text_wait_for_test(void)
@@ -75,11 +77,11 @@ static void text_wait_for_test(void)
 
 static bool text_known(const struct inode *inode)
 {
-	/* The kernel writes to a quota file without asking for access. */
+	/* The kernel writes to a quota file without write access. */
 	if (IS_NOQUOTA(inode))
 		return false;
 	switch (inode->i_sb->s_magic) {
-	case EXT4_SUPER_MAGIC:	/* ext2's, too */
+	case EXT4_SUPER_MAGIC:	/* ext2, too */
 	case EROFS_SUPER_MAGIC_V1:
 	case SQUASHFS_MAGIC:
 		return inode->i_sb->s_bdev;
@@ -100,7 +102,7 @@ static bool text_settled(struct folio *folio)
 		folio_ref_count(folio) == refs;
 }
 
-/* Copy a folio's pages, as far as they can be read. Returns false where one cannot. */
+/* Copy the pages of a folio that can be read. Returns false if one cannot. */
 static bool text_copy_folio(struct folio *new, struct folio *old, unsigned int at)
 {
 	unsigned int i;
@@ -117,11 +119,12 @@ static bool text_copy_folio(struct folio *new, struct folio *old, unsigned int a
  * __quire_text_copy_ahead - copy a block's pages while they are mapped
  * @mapping: of the file
  * @start: first page of the block
- * @new: the locked folio that is to take its place
+ * @new: the locked folio that will replace the block
  *
- * May sleep; no lock is held but @new's. From the worker alone, and
- * quire_text_copy_end() ends it. What cannot be copied now is left to
- * collapse_file(): to copy, or to give up the block.
+ * quire_text_copy_end() ends it. collapse_file() copies what cannot be copied now, or
+ * gives up the block.
+ *
+ * Context: the worker only; may sleep; no lock is held but @new's.
  */
 void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new)
 {
@@ -134,7 +137,7 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 		return;
 	WRITE_ONCE(text_copy.stale, false);
 	smp_store_release(&text_copy.inode, inode);
-	smp_mb();	/* pairs with the one of get_write_access() */
+	smp_mb();	/* pairs with the barrier of get_write_access() */
 	if (inode_is_open_for_write(inode))
 		return;
 
@@ -147,7 +150,7 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 			all = false;
 		index = folio_next_index(old);
 		folio_put(old);
-		/* Not with a reference, which keeps others from moving the page. */
+		/* Not with a reference held, which keeps others from moving the page. */
 		cond_resched();
 	}
 	if (all)
@@ -157,11 +160,11 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 
 /**
  * __quire_text_copied - does a page hold its copy already
- * @page: of the folio that is to take the block's place
+ * @page: of the folio that will replace the block
  *
- * From the worker alone, with the block's pages locked, when nobody has write
- * access any more, nor can get it without emptying the page cache. Does not sleep.
- * Returns false for all pages once a writer has voided the copies.
+ * Context: the worker only, with the block's pages locked, when nobody has write
+ * access any more, or can get it without emptying the page cache; does not sleep.
+ * Return: true if it does; false for all pages once a writer has voided the copies.
  */
 bool __quire_text_copied(const struct page *page)
 {
@@ -172,8 +175,10 @@ bool __quire_text_copied(const struct page *page)
 /**
  * quire_text_copy_end - the copies are used or not wanted
  *
- * From the worker alone, after each collapse, whether anything was copied or not.
- * Takes no lock. Writers have nothing to void any more.
+ * Called after each collapse, whether anything was copied or not. From now on
+ * writers have nothing to void.
+ *
+ * Context: the worker only; takes no lock.
  */
 void quire_text_copy_end(void)
 {
@@ -184,7 +189,7 @@ void quire_text_copy_end(void)
  * __quire_text_writer - void the copies of a file that somebody can write to
  * @inode: the file; the caller has write access and has changed nothing so far
  *
- * Comes after the full barrier of get_write_access(). Does not sleep, takes no lock.
+ * Context: after the full barrier of get_write_access(); does not sleep, takes no lock.
  */
 void __quire_text_writer(const struct inode *inode)
 {

@@ -2,18 +2,18 @@
 /*
  * Splitting huge folios of the page cache: the drain of the text feature.
  *
- * Filesystems without large folios count their huge ones (nr_thps); all of those
- * are split, whoever made them.
+ * Filesystems without large folios count their huge ones (nr_thps). All of those
+ * are split, no matter what made them.
  *
  * Locking: the feature's lock is held throughout, so one drain at a time is under
- * way. s_umount of a superblock is held, shared, while its inodes are visited;
- * s_inode_list_lock only to go from one to the next; a folio's lock while it is
- * split.
+ * way. s_umount of a superblock is held for reading while its inodes are visited;
+ * s_inode_list_lock only to step from one inode to the next; a folio's lock while
+ * the folio is split.
  *
  * Lifetime: an inode is referenced while its folios are split, and until the next
- * one has been: the walk over the list goes on from it.
+ * inode has been done: the walk over the list continues from it.
  *
- * Undo: this is the feature's. What was split is collapsed again when it is
+ * Undo: this is the feature's undo. A split block is collapsed again when it is
  * mapped anew while the feature is on.
  */
 #define pr_fmt(fmt) "quire: " fmt
@@ -29,7 +29,7 @@
 
 #define TEXT_DRAIN_ROUNDS	5
 
-/* Split the huge folios of a mapping; returns how many would not. */
+/* Split the huge folios of a mapping. Returns how many could not be split. */
 static unsigned long text_split_mapping(struct address_space *mapping)
 {
 	unsigned long left = 0;
@@ -59,7 +59,7 @@ static unsigned long text_split_mapping(struct address_space *mapping)
 	return left;
 }
 
-/* Under s_umount, shared. An inode is let go when the list's lock is not held. */
+/* s_umount is held for reading. Drops inodes only while the list's lock is not held. */
 static void text_split_sb(struct super_block *sb, void *arg)
 {
 	struct inode *inode, *held = NULL;
@@ -92,10 +92,12 @@ static void text_split_sb(struct super_block *sb, void *arg)
 /**
  * text_drain - split the huge folios of all filesystems that count them
  *
- * May sleep, for seconds. The feature is off and its lock is held; takes the locks
- * that the head of this file names. Pinned folios (by O_DIRECT writes from text,
- * say) do not split. Returns 0 when none is left, with quire_text_used_key off, or
- * -EBUSY where some are, or where the worker has not let go of its file.
+ * Pinned folios (by O_DIRECT writes from text, say) do not split.
+ *
+ * Context: may sleep, for seconds. The feature is off and its lock is held; takes the
+ * locks named at the head of this file.
+ * Return: 0 when no huge folio is left, with quire_text_used_key off, or -EBUSY if some
+ * are left or the worker still holds its file.
  */
 int text_drain(void)
 {

@@ -2,32 +2,31 @@
 /*
  * Faults on program text: how much is read, and how much is mapped at once.
  *
- * Reading. Where a filesystem has large folios a whole block of text is read as
- * one folio of PMD order, so that the first execution maps it by PMD and there is
- * nothing to collapse. It takes a huge page that is free, or else base pages, as
- * Linux reads them; but no reading of base pages goes beyond the block it is in,
- * ahead of time or not, for one page there keeps the next block from being read
- * whole. The model is what Linux does for VM_HUGEPAGE; the idea to do it for text,
- * and not to stop for many misses, is in postings of 2026 by Usama Arif.
+ * Reading. If a filesystem has large folios, a whole block of text is read as one
+ * folio of PMD order, so that the first execution maps it by PMD and there is
+ * nothing to collapse. The read takes a huge page that is free, or else base pages,
+ * as in vanilla. But no read of base pages goes beyond its block, ahead of time or
+ * not, because one page there keeps the next block from being read whole. The model
+ * is what Linux does for VM_HUGEPAGE; the idea to do it for text, and not to stop
+ * for many misses, is in postings of 2026 by Usama Arif.
  *
- * Mapping. Blocks that are not huge (yet), and the ends of the text, which are no
- * whole blocks, are mapped 16 pages a fault. The first fault of an area in a page
- * table maps all of the table that is resident instead. Later ones do not: they
+ * Mapping. Blocks that are not huge (yet), and the ends of the text, which are not
+ * whole blocks, are mapped 16 pages a fault. Instead, the first fault of a VMA in a
+ * page table maps all resident pages of the table. Later faults do not, since they
  * would look again at what is mapped.
  *
- * Counting. Most of what it takes to map a page that is in the page cache is to
- * count it, in its memcg's and its node's NR_FILE_MAPPED. Pages of one fault are of
- * one memcg mostly, so they are counted together. The batch is this CPU's, and lasts
- * no longer than one hold of the page table's lock: who could unmap a page that is
- * not counted yet waits for it.
+ * Counting. Most of the work of mapping a page that is in the page cache is counting
+ * it in NR_FILE_MAPPED of its memcg and its node. The pages of one fault mostly belong
+ * to one memcg, so they are counted together. The batch is per CPU, and lasts no
+ * longer than one hold of the page table lock: a task that wants to unmap a page that
+ * is not counted yet waits for that lock.
  *
- * Locking: called under the mmap lock or the VMA's; __quire_text_read() may drop
- * it, as all of Linux's reading in faults does. A batch is under the page table's
- * lock and RCU.
+ * Locking: called under mmap_lock or the VMA lock; __quire_text_read() may drop it, as
+ * Linux does wherever a fault reads. A batch is under the page table lock and RCU.
  *
- * Lifetime: nothing outlasts a fault but what it read and mapped.
+ * Lifetime: nothing outlasts a fault except what it read and mapped.
  *
- * Undo: none. The huge folios stay: they are those of the filesystem.
+ * Undo: none. The huge folios stay: they are the filesystem's.
  */
 #include <linux/fs.h>
 #include <linux/log2.h>
@@ -52,7 +51,7 @@ static DEFINE_PER_CPU(struct text_batch {
 	int nr;
 }, text_batch);
 
-/* Has no page of the area's part of this page table been mapped? One in @step is looked at. */
+/* Is nothing mapped in the VMA's part of this page table? Looks at every @step-th entry. */
 static bool text_nothing_mapped(const struct vm_fault *vmf, unsigned long step)
 {
 	unsigned long addr = max(vmf->address & PMD_MASK, vmf->vma->vm_start);
@@ -73,12 +72,13 @@ static bool text_nothing_mapped(const struct vm_fault *vmf, unsigned long step)
 
 /**
  * __quire_text_fault_around - how many pages a fault on text may map
- * @vmf: a read fault of a file's area, under the mmap lock or the area's
- * @nr_pages: as Linux would, a power of two
+ * @vmf: a read fault in a VMA of a file
+ * @nr_pages: what vanilla would map, a power of two
  *
- * Does not sleep. Looks at the page table under RCU alone: whoever maps looks again
- * under its lock. Returns @nr_pages, or more where the fault is the area's first in
- * its page table; a power of two, PTRS_PER_PTE at most.
+ * Context: mmap_lock or the VMA lock is held; does not sleep. Looks at the page table
+ * under RCU only: the code that maps the pages looks again under its lock.
+ * Return: @nr_pages, or more if the fault is the VMA's first in its page table; a power
+ * of two, at most PTRS_PER_PTE.
  */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages)
 {
@@ -101,14 +101,16 @@ static void text_batch_flush(struct text_batch *batch)
 }
 
 /**
- * __quire_text_batch_add - count what a fault maps, together with what is alike
- * @lruvec: the folio's memcg's
- * @idx: what is counted; all but NR_FILE_MAPPED is at once
+ * __quire_text_batch_add - count what a fault maps, together with the pages before it
+ * @lruvec: of the folio's memcg
+ * @idx: the counter; all but NR_FILE_MAPPED are changed at once
  * @nr: by how much
  *
- * On the CPU that began the batch, under the page table's lock and RCU. Who unmaps a
- * page that was mapped waits for the lock, and RCU keeps its memcg: @lruvec may be used
- * until the end. The counts of an interrupt are not held back.
+ * A task that unmaps a page that was just mapped waits for the page table lock, and RCU
+ * keeps the memcg, so @lruvec may be used until the end of the batch. Counts made by an
+ * interrupt are not delayed.
+ *
+ * Context: on the CPU that began the batch, under the page table lock and RCU.
  */
 void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int nr)
 {
@@ -127,7 +129,7 @@ void __quire_text_batch_add(struct lruvec *lruvec, enum node_stat_item idx, int 
 /**
  * __quire_text_batch_end - a fault has mapped its pages: count what is left
  *
- * On the CPU that began the batch, in the same hold of the page table's lock.
+ * Context: on the CPU that began the batch, in the same hold of the page table lock.
  */
 void __quire_text_batch_end(void)
 {
@@ -136,11 +138,12 @@ void __quire_text_batch_end(void)
 }
 
 /**
- * __quire_text_reads - is an area's text read block by block
- * @vma: a file's, for execution and not for writing; under the mmap lock or its own
+ * __quire_text_reads - is the text of a VMA read block by block
+ * @vma: of a file, executable and not writable
  *
- * Does not sleep. Returns true where the area has a whole block that a PMD can map,
- * the file may have a folio for it, and neither THP nor readahead is off.
+ * Context: mmap_lock or the VMA lock is held; does not sleep.
+ * Return: true if the VMA has a whole block that a PMD can map, the file may have a folio
+ * for it, and neither THP nor readahead is off.
  */
 bool __quire_text_reads(struct vm_area_struct *vma)
 {
@@ -155,7 +158,7 @@ bool __quire_text_reads(struct vm_area_struct *vma)
 		!thp_disabled_by_hw() && !vma_thp_disabled(vma, vma->vm_flags);
 }
 
-/* Is the page in a block that lies wholly in the area and in the file? */
+/* Is the page in a block that lies wholly in the VMA and in the file? */
 static bool text_in_whole_block(const struct vm_fault *vmf)
 {
 	pgoff_t index = round_down(vmf->pgoff, HPAGE_PMD_NR), start, end;
@@ -165,7 +168,7 @@ static bool text_in_whole_block(const struct vm_fault *vmf)
 		index + HPAGE_PMD_NR <= size >> PAGE_SHIFT;
 }
 
-/* Read the block at @ractl's index as one folio, if nothing of it is resident. */
+/* Read the block at @ractl's index as one folio, if none of it is resident. */
 static bool text_read_block(struct readahead_control *ractl)
 {
 	struct address_space *mapping = ractl->mapping;
@@ -182,14 +185,14 @@ static bool text_read_block(struct readahead_control *ractl)
 		why = !error ? TEXT_READ_BLOCKS :
 			error == -EEXIST ? TEXT_READ_PARTIAL : TEXT_READ_NOMEM;
 	}
-	/* Another process may have been first. */
+	/* Another process may have read it first. */
 	if (why == TEXT_READ_PARTIAL && text_block_huge(mapping, start))
 		return true;
 	text_count(why, 1);
 	return why == TEXT_READ_BLOCKS;
 }
 
-/* Read around a page as Linux does, within its block and with nothing ahead of time. */
+/* Read around a page as vanilla does, but only in its block and with nothing ahead of time. */
 static void text_read_around(struct readahead_control *ractl, pgoff_t index)
 {
 	pgoff_t block = round_down(index, HPAGE_PMD_NR);
@@ -204,12 +207,14 @@ static void text_read_around(struct readahead_control *ractl, pgoff_t index)
 
 /**
  * __quire_text_read - read the text around a page that is not in the page cache
- * @vmf: the fault, in an area that quire_text_reads()
- * @fpin: gets the file, referenced, where the area's lock was dropped
+ * @vmf: the fault, in a VMA for which quire_text_reads() is true
+ * @fpin: gets the file, referenced, if the lock was dropped
  *
- * Under the mmap lock or the area's. May sleep, takes the invalidate_lock, shared. Does
- * not wait for the reading and reports no error: the caller looks for the page, and
- * reads it where it is not there.
+ * Does not wait for the read and reports no error: the caller looks for the page, and
+ * reads it if it is not there.
+ *
+ * Context: mmap_lock or the VMA lock is held; may sleep; takes the invalidate_lock for
+ * reading.
  */
 void __quire_text_read(struct vm_fault *vmf, struct file **fpin)
 {
@@ -218,7 +223,7 @@ void __quire_text_read(struct vm_fault *vmf, struct file **fpin)
 	bool whole = text_in_whole_block(vmf);
 	DEFINE_READAHEAD(ractl, file, &file->f_ra, file->f_mapping, block);
 
-	/* From here on the area may be gone; the file is not. */
+	/* From here on the VMA may be gone; the file is not. */
 	*fpin = maybe_unlock_mmap_for_io(vmf, *fpin);
 	if (!whole || !text_read_block(&ractl))
 		text_read_around(&ractl, vmf->pgoff);

@@ -2,15 +2,16 @@
 /*
  * Placement of program text: addresses at which a PMD can map it.
  *
- * A PMD maps a block of the page cache where address and file offset are equal
- * modulo PMD_SIZE. Programs are linked for 4 KiB pages and position-independent
- * ones start at a random page, so theirs hardly ever are. A program or mapping
- * that holds a whole file block of text is moved down to the next address that
- * is congruent; all others stay where Linux puts them. The price is nine of the
- * address's random bits, so programs that gain privileges are left alone, and so
- * is what can have no huge pages: processes that do without, and tmpfs without them.
+ * A PMD maps a block of the page cache if address and file offset are equal modulo
+ * PMD_SIZE. Programs are linked for 4 KiB pages and position-independent programs
+ * start at a random page, so this is hardly ever the case. A program or mapping that
+ * holds a whole file block of text is moved down to the next address that is
+ * congruent; all others stay where Linux puts them. The price is nine of the
+ * address's random bits, so programs that gain privileges are left alone. So is
+ * everything that cannot have huge pages: processes with THP disabled, and tmpfs
+ * mounted without huge pages.
  *
- * Locking: none; the functions only look at what they are given.
+ * Locking: none; the functions only read their arguments.
  *
  * Lifetime: nothing is kept.
  *
@@ -30,15 +31,16 @@
 unsigned int quire_text_placement = 1;
 
 /*
- * Can text of a file be huge in the process that runs, or maps it? Of tmpfs the mount says
- * so, and of a file without a name (memfd) too, though its faults go by another switch.
+ * Can text of a file be huge in the current process, which runs or maps it? For tmpfs the
+ * mount decides, and for a file without a name (memfd) too, although another switch governs
+ * its faults.
  */
 static bool text_worth_placing(struct file *file)
 {
 	if (!READ_ONCE(quire_text_placement) || !hugepage_global_enabled() ||
 	    thp_disabled_by_hw())
 		return false;
-	/* A program's new mm has this from the one that it replaces. */
+	/* A program's new mm inherits this from the mm that it replaces. */
 	if (current->mm && test_bit(MMF_DISABLE_THP, &current->mm->flags))
 		return false;
 	return !shmem_file(file) ||
@@ -50,7 +52,8 @@ static bool text_worth_placing(struct file *file)
  * @offset: in bytes, not negative
  * @len: bytes
  *
- * Any context. Returns false for a range that ends beyond the largest offset.
+ * Context: any.
+ * Return: true if there is; false for a range that ends beyond the largest offset.
  */
 bool text_holds_block(loff_t offset, unsigned long len)
 {
@@ -59,7 +62,7 @@ bool text_holds_block(loff_t offset, unsigned long len)
 	return end > offset && round_up(offset, PMD_SIZE) + PMD_SIZE <= end;
 }
 
-/* The first segment of read-only text that holds a whole file block. */
+/* Returns the first segment of read-only text that holds a whole file block, or NULL. */
 static const struct elf64_phdr *text_segment(const struct elf64_phdr *phdrs, int nr)
 {
 	int i;
@@ -75,10 +78,10 @@ static const struct elf64_phdr *text_segment(const struct elf64_phdr *phdrs, int
 }
 
 /*
- * The program may be moved by any multiple of the alignment that its headers
- * ask for. That reaches congruence only where the distance between its text's
- * address and offset is such a multiple, and the first segment's address too,
- * for the loader aligns that one.
+ * The program may be moved by any multiple of the alignment that its headers ask
+ * for. That makes its text congruent only if the distance between the text's address
+ * and offset is such a multiple, and the first segment's address as well, because the
+ * loader aligns that address.
  */
 static bool text_can_shift(const struct elf64_phdr *phdrs, int nr,
 			   const struct elf64_phdr *text)
@@ -107,8 +110,11 @@ static bool text_can_shift(const struct elf64_phdr *phdrs, int nr,
  * @nr: how many
  * @alignment: what they ask for
  *
- * Any context, takes no lock. Returns PMD_SIZE where the text has a whole file block
- * and can be made congruent, else @alignment; counts which.
+ * Counts the result.
+ *
+ * Context: any; takes no lock.
+ * Return: PMD_SIZE if the text has a whole file block and can be made congruent, else
+ * @alignment.
  */
 unsigned long __quire_text_alignment(struct file *file, const struct elf64_phdr *phdrs,
 				     int nr, unsigned long alignment)
@@ -131,13 +137,13 @@ unsigned long __quire_text_alignment(struct file *file, const struct elf64_phdr 
 }
 
 /**
- * __quire_text_shift - how far to lower a program for its text to be congruent
+ * __quire_text_shift - how far to lower a program to make its text congruent
  * @phdrs: program headers
  * @nr: how many
- * @load_bias: what is added to their addresses, without it
+ * @load_bias: what is added to their addresses without the shift
  *
- * Any context, takes no lock. Returns a number of bytes below PMD_SIZE, 0 where nothing
- * is to be done or can be.
+ * Context: any; takes no lock.
+ * Return: bytes, less than PMD_SIZE; 0 if nothing is to be done or can be.
  */
 unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
 				 unsigned long load_bias)
@@ -153,19 +159,21 @@ unsigned long __quire_text_shift(const struct elf64_phdr *phdrs, int nr,
 }
 
 /**
- * __quire_text_place - is a file mapping to be congruent with its PMD blocks
+ * __quire_text_place - should a file mapping be congruent with its PMD blocks
  * @file: the file
  * @len: bytes
  * @pgoff: offset in pages
  * @flags: of mmap
  * @vm_flags: of the mapping to come
  *
- * A library is mapped as a whole from its first byte, read-only, and its
- * segments are then mapped over that by MAP_FIXED: so the first mapping must be
- * placed although it is not executable.
+ * A library is mapped as a whole from its first byte, read-only, and its segments
+ * are then mapped over that with MAP_FIXED. So the first mapping must be placed
+ * although it is not executable.
  *
- * Any context, takes no lock. Returns true for read-only text, or what may be a
- * library, with a whole block; counts it, and what is too small.
+ * Counts mappings that are placed or too small.
+ *
+ * Context: any; takes no lock.
+ * Return: true for read-only text with a whole block, or what may be a library with one.
  */
 bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgoff,
 			unsigned long flags, vm_flags_t vm_flags)

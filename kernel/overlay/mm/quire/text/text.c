@@ -5,33 +5,33 @@
  * A mapping of executable file pages queues its file, keyed by inode, and a
  * worker collapses the 2 MiB file blocks in the range with khugepaged's own
  * code; the next fault of any process then maps a PMD. The result belongs to
- * the page cache, not to a process: it serves every later exec, too. khugepaged
+ * the page cache, not to a process, so every later exec uses it, too. khugepaged
  * itself finds such text only by scanning address spaces, minutes after most
  * programs have ended.
  *
  * Eligibility is that of READ_ONLY_THP_FOR_FS: regular files that nobody has
- * open for writing. A writer's open empties the page cache, as in Linux, and so
- * does truncation by path.
+ * open for writing. Opening the file for writing empties the page cache, as in
+ * vanilla, and so does truncation by path.
  *
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
- * It nests inside the mmap lock and takes only the workqueue's own locks.
- * There is one worker, so a slot that is TEXT_BUSY is the worker's, and others
- * may change only its @start, @end, @again and @forget; one that is TEXT_ENDING
- * belongs to whoever made it so.
+ * It nests inside mmap_lock and takes only the workqueue's own locks. There is
+ * one worker, so a TEXT_BUSY slot belongs to the worker, and other tasks may
+ * change only its @start, @end, @again and @forget; a TEXT_ENDING slot belongs
+ * to the task that set this state.
  *
  * Lifetime: a queued slot holds a reference on its inode, and on no file, mount
- * or superblock: locks on the file, unmounts and the end of namespaces do not
- * notice the queue. The reference is given up when the work is done, after
- * TEXT_TRIES attempts as soon as one finds no more of the file in the page cache
- * than those before, when the file has no name left, before its superblock is
- * shut down (quire_text_shutdown()), and when the feature is switched off.
- * quire_text_used_key is on from the first start to the end of a complete drain:
- * as long as files may be queued, also while the feature is just being switched
- * off, and as long as huge folios may be left.
+ * or superblock: the queue does not affect locks on the file, unmounts or the end
+ * of namespaces. The reference is dropped when the work is done, when memory is
+ * short, after TEXT_TRIES attempts as soon as one finds no more of the file in the
+ * page cache than those before, when the file has no name left, before its
+ * superblock is shut down (quire_text_shutdown()), and when the feature is
+ * switched off. quire_text_used_key is on from the first start to the end of a
+ * complete drain: as long as files may be queued, also while the feature is being
+ * switched off, and as long as huge folios may be left.
  *
  * Undo: switching off empties the queue; enabled=2 also splits the huge folios
  * of all filesystems that count them (drain.c). On filesystems that have large
- * folios anyway nobody can tell ours from theirs, and they stay.
+ * folios anyway nobody can tell our huge folios from theirs, and they stay.
  */
 #define pr_fmt(fmt) "quire: " fmt
 
@@ -58,7 +58,7 @@
 #include <trace/events/quire_text.h>
 
 #define TEXT_SLOTS		64
-#define TEXT_TRIES		6	/* the delay doubles each time: 3.1 s between them */
+#define TEXT_TRIES		6	/* the delay doubles each time: 3.1 s from first to last */
 #define TEXT_MIN_RETRY_MS	20U
 #define TEXT_POSTPONE		4	/* delays, from the first mapping */
 #define TEXT_RUNS_PER_S		10
@@ -76,9 +76,9 @@ enum text_slot_state {
  * @next: first page of the block to do next
  * @end: page after the range
  * @resident: how many of the blocks' pages are in the page cache
- * @left: what was left undone, by reason (TEXT_FALLBACK_...)
+ * @left: how many blocks were not collapsed, by reason (TEXT_FALLBACK_...)
  * @unfinished: the run's budget is spent
- * @drained: pages in LRU batches were put on the lists
+ * @drained: pages in per-CPU LRU batches were put on the lists
  */
 struct text_pass {
 	pgoff_t next, end;
@@ -90,18 +90,22 @@ struct text_pass {
 
 /**
  * struct text_slot - a file whose text is to be collapsed
- * @state: what the worker does with it
- * @inode: a reference, unless TEXT_FREE; not overlayfs's own, but the file's
- * @sb: of @inode; only compared
- * @start: first page of the range, at a block's start
- * @end: page after the range
- * @due: when to work on it, in jiffies
- * @latest: when to begin at the latest, however often it is mapped until then
- * @tries: attempts so far that left blocks to do, TEXT_TRIES - 1 at most
- * @resident: the most pages that one of them found in the page cache
- * @pass: the attempt, the worker's
- * @again: mapped again since the attempt began
- * @forget: to be dropped at once
+ * @state: (L) what the worker does with it
+ * @inode: (C) referenced, unless TEXT_FREE; the file's own inode, not overlayfs's
+ * @sb: (C) of @inode; only compared
+ * @start: (L) first page of the range, at the start of a block
+ * @end: (L) page after the range
+ * @due: (L) when to work on it, in jiffies
+ * @latest: (C) when to begin at the latest, even if it is mapped again until then
+ * @tries: (L) attempts so far that left blocks to do, at most TEXT_TRIES - 1
+ * @resident: (L) the most pages that one of them found in the page cache
+ * @pass: (W) the current attempt
+ * @again: (L) mapped again since the attempt began
+ * @forget: (F) to be dropped at once
+ *
+ * Key: L text_lock; C set under text_lock when queued, constant until TEXT_FREE;
+ * W the worker alone while TEXT_BUSY, else text_lock; F only ever set, under text_lock
+ * or by the worker, which reads it without the lock.
  */
 struct text_slot {
 	enum text_slot_state state;
@@ -156,12 +160,13 @@ static const char * const text_counter_names[] = {
 	[TEXT_NR_COUNTERS] = NULL
 };
 
+/* Key: L text_lock; O text_lock for writing, and the worker reads it without. */
 static DEFINE_SPINLOCK(text_lock);
 static struct text_slot text_slots[TEXT_SLOTS];
-static bool text_open;
-static unsigned long text_not_before;		/* jiffies; of the next run */
-static unsigned long text_backoff_end;		/* jiffies; while text_backing_off */
-static bool text_backing_off;
+static bool text_open;				/* (O) */
+static unsigned long text_not_before;		/* (L) jiffies; of the next run */
+static unsigned long text_backoff_end;		/* (L) jiffies; while text_backing_off */
+static bool text_backing_off;			/* (L) */
 static DECLARE_WAIT_QUEUE_HEAD(text_idle);
 static struct workqueue_struct *text_wq;
 
@@ -234,7 +239,7 @@ static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start
 	};
 }
 
-/* A mapping of a file that is queued: do not copy while its program starts again. */
+/* A queued file was mapped again: do not copy while its program starts again. */
 static void text_postpone(struct text_slot *slot)
 {
 	unsigned long due = jiffies + msecs_to_jiffies(READ_ONCE(text_delay_ms));
@@ -281,7 +286,8 @@ static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_
  * @mapping: the file's
  * @index: the block's first page
  *
- * Does not sleep. Looks under RCU alone: it may be different a moment later.
+ * Context: any; takes only RCU, so the answer may change at once.
+ * Return: true if it is.
  */
 bool text_block_huge(struct address_space *mapping, pgoff_t index)
 {
@@ -359,7 +365,7 @@ void __quire_text_drop(struct address_space *mapping)
 
 /* ---- worker ---- */
 
-/* A due slot becomes the worker's, to begin an attempt or to go on with it. */
+/* Give a due slot to the worker, to begin an attempt or to continue one. */
 static struct text_slot *text_begin(void)
 {
 	struct text_slot *slot = NULL;
@@ -391,14 +397,14 @@ static void text_count_pass(const struct text_pass *pass)
 		text_count(why, pass->left[why]);
 }
 
-/* Is something left that may be different at the next attempt? */
+/* Was anything left undone that the next attempt may be able to do? */
 static bool text_worth_retry(const struct text_pass *pass)
 {
 	return pass->left[TEXT_FALLBACK_WRITER] || pass->left[TEXT_FALLBACK_DIRTY] ||
 		pass->left[TEXT_FALLBACK_COLD] || pass->left[TEXT_FALLBACK_BUSY];
 }
 
-/* Does the slot wait for another attempt? Sets when it is due. */
+/* Does the slot wait for another attempt? If so, sets when it is due. */
 static bool text_requeue(struct text_slot *slot)
 {
 	const struct text_pass *pass = &slot->pass;
@@ -423,7 +429,7 @@ static bool text_requeue(struct text_slot *slot)
 	slot->due += delay << slot->tries;
 	grown = pass->resident > slot->resident;
 	slot->resident = max(slot->resident, pass->resident);
-	/* In the end, only for a program that is still being read. */
+	/* After the last try, only for a program that is still being read. */
 	if (slot->tries == TEXT_TRIES - 1)
 		return grown;
 	slot->tries++;
@@ -472,10 +478,11 @@ static void text_end(struct text_slot *slot)
  * text_resident - how many pages of a block are in the page cache
  * @mapping: the file's
  * @start: the block's first page
- * @first: set to the index of the first one that is, if any
+ * @first: set to the index of the first resident page, if any
  *
- * Does not sleep. Looks under RCU alone, so the number may be wrong, and too large,
- * while pages come and go.
+ * Context: any; takes only RCU, so the number may be wrong, and too large, while pages
+ * come and go.
+ * Return: the number of resident pages.
  */
 unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first)
 {
@@ -497,8 +504,8 @@ unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t
 
 /*
  * May a filesystem be read without an open file, and be trusted to answer? Those
- * on a block device are; those that a network or a process serves want to know
- * on whose behalf, and may keep the worker waiting for ever.
+ * on a block device may. Those that a network or a process serves want to know on
+ * whose behalf they are read, and may keep the worker waiting forever.
  */
 static bool text_may_read(const struct inode *inode)
 {
@@ -508,10 +515,10 @@ static bool text_may_read(const struct inode *inode)
 }
 
 /*
- * Have the missing pages of a block read, and do not wait for them: the next
- * attempt finds them. A collapse must not read, for it holds locks of pages that
- * a truncation may wait for. Readahead is the way to read, since it takes the
- * invalidate_lock: no page appears in a range from which a hole is being punched.
+ * Start reading the missing pages of a block, and do not wait for them: the next
+ * attempt finds them. A collapse must not read, because it holds locks of pages that
+ * a truncation may wait for. Readahead is used since it takes the invalidate_lock: no
+ * page appears in a range in which a hole is being punched.
  */
 static void text_read_missing(struct inode *inode, pgoff_t start)
 {
@@ -534,7 +541,7 @@ static void text_read_missing(struct inode *inode, pgoff_t start)
 	}
 }
 
-/* The memcg that a page is charged to, for mem_cgroup_put(); NULL: not now. */
+/* The memcg that a page is charged to, for mem_cgroup_put(). NULL: try later. */
 static struct mem_cgroup *text_memcg(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio = filemap_get_folio(mapping, index);
@@ -552,9 +559,9 @@ static struct mem_cgroup *text_memcg(struct address_space *mapping, pgoff_t inde
 }
 
 /*
- * The block's memory stays with the memcg that its resident pages are charged
- * to, and so do the pages that are read to complete it. All must be on the LRU:
- * those that were read not long ago are in per-CPU batches.
+ * The block's memory stays with the memcg that its resident pages are charged to, and
+ * so do the pages that are read to complete it. All pages must be on the LRU lists:
+ * those that were read recently are in per-CPU batches.
  */
 static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t first,
 				 struct text_pass *pass, bool complete)
@@ -581,8 +588,10 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 /**
  * text_share_left - may there be another huge page of file memory
  *
- * Any context, takes no lock: callers at the same time may exceed the share, of
- * max_permil, by a page each. Returns whether one more is within it.
+ * Concurrent callers may exceed the share, max_permil, by a page each.
+ *
+ * Context: any; takes no lock.
+ * Return: whether one more huge page is within the share.
  */
 bool text_share_left(void)
 {
@@ -598,7 +607,7 @@ static void text_leave(struct text_pass *pass, struct inode *inode, pgoff_t star
 	trace_text_fallback(inode, start, text_counter_names[why]);
 }
 
-/* Why a collapse failed, by what quire_text_collapse_block() returned. */
+/* The reason for a failed collapse, from the result of quire_text_collapse_block(). */
 static enum text_counter text_failure(int error)
 {
 	switch (error) {
@@ -663,7 +672,7 @@ static void text_do_file(struct text_slot *slot, unsigned int *budget)
 		text_leave(pass, inode, pass->next, TEXT_FALLBACK_WRITER);
 		return;
 	}
-	/* A program that was just written: the next attempt finds it clean. */
+	/* The program was just written: the next attempt finds it clean. */
 	if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
 	    mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK)) {
 		filemap_flush(mapping);
@@ -694,7 +703,7 @@ static void text_work_fn(struct work_struct *work)
 		text_end(slot);
 	}
 	spin_lock(&text_lock);
-	/* By what was done, however little: programs may come one by one. */
+	/* Rest for what was done, however little: programs may come one by one. */
 	if (budget < share)
 		text_not_before = jiffies + DIV_ROUND_UP((share - budget) * HZ, rate);
 	text_arm();
@@ -708,7 +717,7 @@ static bool text_matches(const struct text_slot *slot, const struct super_block 
 	return slot->state != TEXT_FREE && (!sb || slot->sb == sb);
 }
 
-/* Drop one waiting file of @sb (NULL: any); tells whether there was one. */
+/* Drop one waiting file of @sb (NULL: any). Returns whether there was one. */
 static bool text_forget_one(const struct super_block *sb)
 {
 	struct text_slot *found = NULL;
@@ -736,10 +745,13 @@ static bool text_forget_one(const struct super_block *sb)
 }
 
 /**
- * text_uses - is a filesystem's file in the queue
+ * text_uses - is a file of a filesystem in the queue
  * @sb: the filesystem, only compared; NULL: any
  *
- * Takes text_lock, does not sleep. A file counts until its inode has been let go.
+ * A file counts until its inode has been dropped.
+ *
+ * Context: does not sleep; takes text_lock.
+ * Return: true if there is one.
  */
 bool text_uses(const struct super_block *sb)
 {
@@ -753,7 +765,7 @@ bool text_uses(const struct super_block *sb)
 	return uses;
 }
 
-/* Nobody can map its files any more, and the worker lets go between two blocks. */
+/* Nobody can map its files any more, and the worker drops its file between two blocks. */
 void __quire_text_shutdown(struct super_block *sb)
 {
 	while (text_forget_one(sb))
@@ -777,8 +789,8 @@ static int text_start(void)
 }
 
 /*
- * The worker does nothing more after the block at hand. If a device does not
- * answer it, that may be long: the switch does not wait for ever.
+ * The worker stops after the current block. That may take long if a device does not
+ * answer, so the switch does not wait forever.
  */
 static void text_stop(void)
 {
@@ -828,7 +840,7 @@ static struct quire_feature text_feature = {
 	.counters = { &text_counters },
 };
 
-/* Like khugepaged, the worker yields to all others: to the program that starts, too. */
+/* Like khugepaged, the worker yields to all other tasks, also to the program that starts. */
 static int __init text_make_workqueue(void)
 {
 	struct workqueue_attrs *attrs = alloc_workqueue_attrs();

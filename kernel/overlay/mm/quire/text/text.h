@@ -25,7 +25,7 @@ enum text_counter {
 	TEXT_FALLBACK_DIRTY,		/* was not written back in time; by file */
 	TEXT_FALLBACK_COLD,		/* too few pages resident; by block, as below */
 	TEXT_FALLBACK_NOMEM,
-	TEXT_FALLBACK_LIMIT,		/* the memcg's or khugepaged's */
+	TEXT_FALLBACK_LIMIT,		/* limit of the memcg or of khugepaged */
 	TEXT_FALLBACK_SHARE,		/* huge file pages have their share of memory */
 	TEXT_FALLBACK_BUSY,		/* pages locked, pinned or isolated by others */
 	TEXT_FALLBACK_TRUNCATED,	/* the file ends before the block does */
@@ -37,13 +37,13 @@ enum text_counter {
 	TEXT_PLACED_PROGRAM,
 	TEXT_PLACED_MAP,
 	TEXT_PLACE_SMALL,		/* program without a whole block of text */
-	TEXT_PLACE_ALIGN,		/* the program's own alignment forbids it */
+	TEXT_PLACE_ALIGN,		/* the program's own alignment forbids placing it */
 	TEXT_PLACE_MAP_SMALL,		/* mapping without a whole block */
 	TEXT_READ_BLOCKS,		/* read as one folio, by a fault */
 	TEXT_READ_PARTIAL,		/* some of the block was resident: base pages, as below */
 	TEXT_READ_NOMEM,
 	TEXT_READ_SHARE,		/* huge file pages have their share of memory */
-	TEXT_WIDE_FAULTS,		/* mapped more than Linux would */
+	TEXT_WIDE_FAULTS,		/* mapped more than vanilla would */
 	TEXT_NR_COUNTERS,
 };
 
@@ -59,7 +59,7 @@ extern unsigned int quire_text_placement;
 extern unsigned int quire_text_readahead;
 extern unsigned int quire_text_fault_around_kb;
 
-/* The whole blocks of the file in an area: from @start to before @end, if any. */
+/* The whole blocks of the file in a VMA: from @start up to, not including, @end. May be none. */
 static inline bool text_blocks(struct vm_area_struct *vma, pgoff_t *start, pgoff_t *end)
 {
 	*start = round_up(vma->vm_pgoff, HPAGE_PMD_NR);
@@ -67,7 +67,7 @@ static inline bool text_blocks(struct vm_area_struct *vma, pgoff_t *start, pgoff
 	return *start < *end;
 }
 
-/* Are its addresses where a PMD can map them? */
+/* Are its addresses congruent, so that a PMD can map its blocks? */
 static inline bool text_congruent(struct vm_area_struct *vma)
 {
 	return IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR);

@@ -8,7 +8,7 @@
 
 #include "text.h"
 
-#define BIAS 0x555555400000UL		/* of a program, at PMD_SIZE's alignment */
+#define BIAS 0x555555400000UL		/* of a program, aligned to PMD_SIZE */
 
 static void blocks_in_ranges(struct kunit *test)
 {
@@ -23,7 +23,7 @@ static void blocks_in_ranges(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, text_holds_block(SZ_4M, ~0UL));
 }
 
-/* A program of headers and one segment of text, 4 MiB of it. */
+/* A program of headers and one 4 MiB segment of text. */
 static void make_program(struct elf64_phdr *p, u64 offset, u64 vaddr, u64 align)
 {
 	p[0] = (struct elf64_phdr){ .p_type = PT_LOAD, .p_flags = PF_R, .p_filesz = SZ_4K,
@@ -56,7 +56,7 @@ static void shift_makes_text_congruent(struct kunit *test)
 		KUNIT_EXPECT_TRUE_MSG(test, IS_ALIGNED(at - cases[i].offset, PMD_SIZE),
 				      "case %d", i);
 	}
-	/* There is no room below: it stays. */
+	/* There is no room below, so it stays. */
 	make_program(p, SZ_4K, 3 * SZ_4K, SZ_4K);
 	KUNIT_EXPECT_EQ(test, __quire_text_shift(p, 2, SZ_4K), 0);
 }
@@ -65,15 +65,15 @@ static void own_alignment_is_kept(struct kunit *test)
 {
 	struct elf64_phdr p[2];
 
-	/* Multiples of what the program asks for are fine, others are not. */
+	/* Multiples of the program's alignment are fine, other distances are not. */
 	make_program(p, SZ_4K, SZ_4K + SZ_64K, SZ_64K);
 	KUNIT_EXPECT_EQ(test, __quire_text_shift(p, 2, BIAS), SZ_64K);
 	make_program(p, SZ_4K, 3 * SZ_4K, SZ_64K);
 	KUNIT_EXPECT_EQ(test, __quire_text_shift(p, 2, BIAS), 0);
-	/* Nor an alignment above a block's. */
+	/* An alignment above that of a block is not fine either. */
 	make_program(p, SZ_4K, SZ_4K + SZ_2M, SZ_4M);
 	KUNIT_EXPECT_EQ(test, __quire_text_shift(p, 2, BIAS), 0);
-	/* One that is no power of two says nothing. */
+	/* An alignment that is not a power of two is ignored. */
 	make_program(p, SZ_4K, 3 * SZ_4K, SZ_4K * 3);
 	KUNIT_EXPECT_EQ(test, __quire_text_shift(p, 2, BIAS), 2 * SZ_4K);
 }
