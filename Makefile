@@ -19,7 +19,7 @@ help:
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
-	@echo 'make results      measure all benchmarks again and write docs/results.md'
+	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off|quire-jump|vanilla-jump)'
 	@echo 'make deb          Debian packages of the kernel, to install (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make deb-tools    a Debian package of quirectl and what belongs to it; builds no kernel'
@@ -66,7 +66,7 @@ bench: packages
 
 results: packages
 	@$(BUILD) vanilla quire vanilla-jump quire-jump
-	@bench/results --run
+	@bench/publish --run
 
 clean:
 	rm -rf $(filter-out build/venv,$(wildcard build/* build/.selftests.lock))

@@ -1,34 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Writes docs/results.md and the README's measured table, so that no number in them is typed by hand.
+"""Writes docs/results.md, bench/results/*.md and the README's measured table: no number in them is typed by hand.
 
-The numbers come from docs/results.json, which `--run` fills from runs of the benchmarks (all, or those named) on all
+The numbers come from bench/results/*.json, which `--run` fills from runs of the benchmarks (all, or those named) on all
 three columns, by the clocks and with the boots that each benchmark asks for. Without it the papers are only written
 again: they follow from the JSON and from the aims that the benchmarks state.
 """
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
 
-from bench import core, runner, table
+from bench import core, runner, storage, table
 from guest import boot, cli, paths
 
-DATA = core.HERE.parent / "docs" / "results.json"
 PAPER = core.HERE.parent / "docs" / "results.md"
 README = core.HERE.parent / "README.md"
-BEGIN, END = "<!-- measured: begin (bench/results writes this) -->", "<!-- measured: end -->"
-PROBES = {"icount": "machine", "time": "machine_time"}
+BEGIN, END = "<!-- measured: begin (bench/publish writes this) -->", "<!-- measured: end -->"
 CLOCKS = {"icount": "--icount", "time": "--clock"}
 INTRO = """# Results
 
-Written by `bench/results` from `docs/results.json`; no number here is typed by hand. `make results` measures all of it
-again. [benchmarks.md](benchmarks.md) says how each is measured and what the clocks are worth: instructions are
-repeatable, times under emulation are ratios at best. A score "12x" is vanilla divided by the value, one without an x
-is the value divided by the base, and where there is no base it is the value. Metrics are in the unit that their names
-say; counted, a nanosecond is an instruction.
+Written by `bench/publish` from the JSON in `bench/results`; no number here is typed by hand. `make results` measures
+all of it again. [benchmarks.md](benchmarks.md) says how each is measured and what the clocks are worth: instructions
+are repeatable, times under emulation are ratios at best. A score "12x" is vanilla divided by the value, one without an
+x is the value divided by the base, and where there is no base it is the value. Metrics are in the unit that their names
+say; counted, a nanosecond is an instruction. Each benchmark links to its rows.
 """
 
 
@@ -68,18 +65,33 @@ def figures_table(benchmark: core.Benchmark) -> str:
 
 
 def section(name: str, results: list[dict]) -> str:
-    """Return all that is said of one benchmark."""
+    """Return what became of one benchmark's aims, and where its rows are."""
     benchmark = core.load(name)
     parts = [f"## {name}: {benchmark.title}"]
     if benchmark.aims:
         parts.append(aims_table(benchmark, results))
     if benchmark.figures:
         parts.append(figures_table(benchmark))
-    for clock in CLOCKS:
-        result = find(results, name, clock)
-        if result:
-            parts.append(f"`{command(result)}`\n\n```\n{table.text_of({**result, 'native': []})}```")
+    found = [find(results, name, clock) for clock in CLOCKS]
+    commands = ", ".join(f"`{command(result)}`" for result in found if result)
+    parts.append(f"[All rows](../bench/results/{name}.md): {commands}")
     return "\n\n".join(parts)
+
+
+def rows_paper(name: str, data: dict) -> str:
+    """Return bench/results/NAME.md: the rows of one benchmark, or of the machine probe, by each clock; or nothing."""
+    parts = []
+    for clock in CLOCKS:
+        source = storage.file_of(name, clock)
+        result, probe = find(data["results"], name, clock), data.get(storage.PROBES[clock])
+        if name == "machine" and probe:
+            parts.append(f"[{source}]({source}), before the benchmarks:\n\n```\n{table.probe_text(probe)}```")
+        elif result:
+            text = table.text_of({**result, "native": []})
+            parts.append(f"[{source}]({source}), by `{command(result)}`:\n\n```\n{text}```")
+    head = (f"# {name}: {core.load(name).title}\n\nWritten by `bench/publish`. "
+            "[docs/results.md](../../docs/results.md) has the aims of all benchmarks.")
+    return "\n\n".join([head, *parts]) + "\n" if parts else ""
 
 
 def off_table(results: list[dict]) -> str:
@@ -107,7 +119,8 @@ def paper(data: dict) -> str:
     config = "Configuration: tinyconfig with `kernel/config/guest.config`, for quire also `kernel/config/quire.config`."
     tools = sorted({f"{r['kernel']['compiler']}; {r['kernel']['qemu']}" for r in results if r.get("kernel")})
     parts = [INTRO + "\n" + "\n".join([count, config, *(f"Built and run with {t}." for t in tools)])]
-    parts += ["```\n" + table.probe_text(data[key]) + "```" for key in PROBES.values() if data.get(key)]
+    if any(data.get(key) for key in storage.PROBES.values()):
+        parts.append("What the primitives cost in these guests: [machine.md](../bench/results/machine.md).")
     parts.append(off_table(results))
     parts += [section(n, results) for n in names]
     return "\n\n".join(parts) + "\n"
@@ -151,20 +164,22 @@ def merge(data: dict, results: list[dict], probe: dict | None, clock: str) -> di
     fresh = {(r["name"], r["clock"]) for r in results}
     kept = [r for r in data.get("results", []) if (r["name"], r["clock"]) not in fresh]
     merged = sorted(kept + [trimmed(r) for r in results], key=lambda r: (core.names().index(r["name"]), r["clock"]))
-    probes = {key: data.get(key) for key in PROBES.values()}
-    return {**probes, PROBES[clock]: probe or probes[PROBES[clock]], "results": merged}
+    probes = {key: data.get(key) for key in storage.PROBES.values()}
+    return {**probes, storage.PROBES[clock]: probe or probes[storage.PROBES[clock]], "results": merged}
 
 
-def load_data(path: Path) -> dict:
-    """Return the stored results, or none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": []}
+def files_of(data: dict) -> dict[Path, str]:
+    """Return the text of each file that is written: the data, and all papers."""
+    rows = {f"{name}.md": rows_paper(name, data) for name in core.names()}
+    kept = {**storage.texts(data), **{name: text for name, text in rows.items() if text}}
+    readme = with_headline(README.read_text(encoding="utf-8"), data)
+    return {**{storage.FOLDER / name: text for name, text in kept.items()}, PAPER: paper(data), README: readme}
 
 
 def store(data: dict) -> None:
-    """Write the data and both papers."""
-    readme = with_headline(README.read_text(encoding="utf-8"), data)
-    written = {DATA: json.dumps(data, indent=1, ensure_ascii=False) + "\n", PAPER: paper(data), README: readme}
-    for path, text in written.items():
+    """Write the data and all papers."""
+    for path, text in files_of(data).items():
+        path.parent.mkdir(exist_ok=True)
         paths.write_whole(path, text)
 
 
@@ -191,17 +206,18 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
                 continue
             options = core.Options(icount=clock == "icount", jump=clock == "icount", quick=quick)
             check_origin(options)
+            wanted = [name] if name != "machine" else []  # the probe is made with any
             probe, results, wrong = runner.run_all(
-                [name], list(core.COLUMNS), options, boots, progress, probe=probe
+                wanted, list(core.COLUMNS), options, boots, progress, probe=probe
             )
-            store(merge(load_data(DATA), results, probe, clock))
+            store(merge(storage.load(storage.FOLDER), results, probe, clock))
             failed += wrong
     return failed
 
 
 def main(argv: list[str] | None = None) -> int:
     """Do what the command line asks for."""
-    parser = cli.Parser(prog="bench/results", description=__doc__)
+    parser = cli.Parser(prog="bench/publish", description=__doc__)
     parser.add_argument("--run", action="store_true", help="measure first: vanilla, off and on, at full size")
     parser.add_argument("--clock", choices=list(CLOCKS), help="measure only by this clock")
     parser.add_argument("--quick", action="store_true", help="measure with small sizes")
@@ -213,7 +229,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.run:
             names = args.names or [n for n in core.names() if n != "machine"]
             failed = measure(names, [args.clock] if args.clock else list(CLOCKS), args.quick)
-        store(load_data(DATA))
+        store(storage.load(storage.FOLDER))
     except (core.BenchError, boot.BootError, OSError, ValueError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
@@ -221,5 +237,6 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     for text in failed:
         print(f"error: FAILED {text}", file=sys.stderr)
-    print(f"written: {PAPER.relative_to(core.HERE.parent)}, {README.name}")
+    written = [path.relative_to(core.HERE.parent) for path in (PAPER, storage.FOLDER, README)]
+    print(f"written: {', '.join(map(str, written))}")
     return 1 if failed else 0

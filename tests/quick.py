@@ -40,13 +40,13 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 # The first row with a pattern that fits counts.
 ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
+    ("bench/results/* docs/results.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
     ("docs/man/*", "docs quirectl settings deb_tools"),
-    ("docs/results.json", f"docs {PAPERS}"),
     ("kernel/overlay/mm/quire/*_test.c", "core layers"),
     *_rows("fork", "02", "fork", "shm::test_selftests"),
-    ("kernel/overlay/mm/quire/pt/* kernel/overlay/include/linux/quire/pt*.h", f"fork shm layers {UNITS}"),
+    ("kernel/overlay/mm/quire/pt/* kernel/overlay/include/*/quire/pt*.h kernel/overlay/include/trace/events/quire_pt.h", f"fork shm layers {UNITS}"),
     ("kernel/overlay/mm/quire/core/proc.c", f"fork shm layers {UNITS}"),
     ("kernel/overlay/mm/quire/test/notifier.c", f"fork shm::test_selftests layers {UNITS}"),
     *_rows("shm", "05", "shm"),

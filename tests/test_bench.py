@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import core, demonstration, publishing, reporting, runner, table
+from bench import core, demonstration, publishing, reporting, runner, storage, table
 from guest import boot, build, packages, paths, tree
 
 TINY = core.Options(quick=True, tiny=True)
@@ -401,11 +401,52 @@ def test_any_kernel_can_be_a_column() -> None:
 
 
 def test_papers_are_written_from_the_data() -> None:
-    """docs/results.md and the README's table are what bench/results makes of docs/results.json."""
-    data = publishing.load_data(publishing.DATA)
-    readme = publishing.README.read_text(encoding="utf-8")
-    assert publishing.with_headline(readme, data) == readme, "run bench/results"
-    assert publishing.PAPER.read_text(encoding="utf-8") == publishing.paper(data), "run bench/results"
+    """docs/results.md, the README's table and all of bench/results are what bench/publish makes of the data there."""
+    files = publishing.files_of(storage.load(storage.FOLDER))
+    assert {publishing.PAPER, publishing.README, storage.FOLDER / "machine.md"} <= set(files)
+    for path, text in files.items():
+        assert path.is_file() and path.read_text(encoding="utf-8") == text, f"{path}: run bench/publish"
+    assert not set(storage.FOLDER.iterdir()) - set(files), "bench/publish does not write these: delete them"
+
+
+def stored(data: dict, folder: Path) -> dict:
+    """Write data into a folder, and return what is read from there."""
+    for name, text in storage.texts(data).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return storage.load(folder)
+
+
+def test_data_is_read_as_it_was_written(result: dict, tmp_path: Path) -> None:
+    """Each result and probe has a file, from which it is read the same, fields in order; each row has a line."""
+    assert storage.load(tmp_path) == {"machine": None, "machine_time": None, "results": []}
+    odd = {**result, "name": "text", "clock": "time", "title": "µ → \"x\"\n",
+           "columns": {"on": a_column({"a": [0.1]}), "off": core.combine([])}}
+    data = json.loads(json.dumps({"machine": a_column({"x": [5]}), "machine_time": None, "results": [result, odd]}))
+    again = stored(data, tmp_path)
+    assert again == data and json.dumps(again) == json.dumps(data)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["machine.icount.json", "micro.icount.json",
+                                                                "text.time.json"]
+    lines = (tmp_path / "micro.icount.json").read_text(encoding="utf-8").splitlines()
+    assert ' "features": ["fork"],' in lines and sum(line.startswith('    {"keys": {"op": ') for line in lines) == 6
+    assert "results" not in core.names()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("micro.icount.json", '{"name": "mic', "cannot be read"),
+        ("micro.icount.json", "[]", "does not hold what micro measured"),
+        ("micro.time.json", '{"name": "micro", "clock": "icount", "rows": []}', "does not hold what micro measured"),
+        ("machine.icount.json", "{}", "does not hold what machine measured"),
+        ("mirco.icount.json", "{}", "name it NAME.CLOCK.json"),
+        ("micro.json", "{}", "name it NAME.CLOCK.json"),
+    ],
+)
+def test_data_that_is_none(tmp_path: Path, name: str, text: str, says: str) -> None:
+    """A file that does not hold what its name says is named, with what to do about it."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(core.BenchError, match=f"{name} .*{says}.*delete it"):
+        storage.load(tmp_path)
 
 
 def test_results_replace_older_ones(result: dict) -> None:
@@ -417,7 +458,26 @@ def test_results_replace_older_ones(result: dict) -> None:
     assert publishing.command(again["results"][1]) == "bench/run --clock --quick --repeat 3 micro"
     text = publishing.paper(again)
     assert "## micro" in text and "**missed**" not in publishing.off_table(again["results"])
-    assert text.count("== the machine") == 2
+    assert "(../bench/results/micro.md)" in text and publishing.rows_paper("micro", again).count("== micro") == 2
+    assert publishing.rows_paper("machine", again).count("== the machine") == 2
+    assert not publishing.rows_paper("pft", again)
+
+
+def test_the_probe_alone_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named as a benchmark, the machine probe is made and kept, and is no result beside itself."""
+    probe = a_column({"x": [5]})
+    stored_data: list[dict] = []
+
+    def run_all(names: list[str], *_: object, **_options: object) -> tuple[dict, list[dict], list[str]]:
+        assert not names
+        return probe, [], []
+
+    monkeypatch.setattr(runner, "run_all", run_all)
+    monkeypatch.setattr(publishing, "check_origin", lambda options: None)
+    monkeypatch.setattr(publishing, "store", stored_data.append)
+    before = storage.load(storage.FOLDER)
+    assert publishing.measure(["machine"], ["icount"], quick=False) == []
+    assert stored_data == [{**before, "machine": probe}]
 
 
 def test_missed_aims_are_in_the_readme(result: dict) -> None:
@@ -450,7 +510,7 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["bench/run", "--cpus", "2,many", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
         (["bench/run", "--cpus", "16", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
         (["bench/run", "--icount", "--cpus", "2", "micro"], "a guest has one CPU"),
-        (["bench/results", "--run", "frok-table"], "there are: machine, after-fork"),
+        (["bench/publish", "--run", "frok-table"], "there are: machine, after-fork"),
         (["bench/report", "nonesuch.json"], "nonesuch.json"),
         (["bench/run", "--json", "nonesuch/all.json", "micro"], "takes a file in a folder that is there"),
         (["bench/demo", "--quick"], "error: unrecognized arguments: --quick (bench/demo --help says more)"),

@@ -78,6 +78,7 @@ OVERLAY = "kernel/overlay"
     ("kernel/hooks/0302-text-map.patch", {"text", quick.UNITS, quick.HOOKS}),
     ("guest/boot.py", {"build", "run", quick.INPUT}),
     ("docs/fork.md", {"docs"}),
+    ("bench/results/micro.md", {"docs", quick.PAPERS}),
     ("tests/test_off.py", {"off"}),
     ("nonesuch/file", set()),
 ])
