@@ -68,19 +68,25 @@ static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
 }
 
 /**
- * quire_text_invalidate_trylock - take the invalidate_lock while pages are locked
+ * quire_text_invalidate_lock - take the invalidate_lock while pages are locked
+ * @mm: as given to collapse_file(); our worker has none
  * @mapping: the file's; the lock is taken for reading
  *
- * Pages must be locked after the invalidate_lock, as truncation does.
+ * Pages must be locked after the invalidate_lock, as truncation does. So nobody waits for it once
+ * there may be text to drop: quire_text_drop() waits for all pages of a file.
  *
- * Vanilla: collapse_file() waits for the lock with 512 pages locked, maybe forever.
+ * Vanilla: waits for the lock with 512 pages locked, maybe forever.
  *
- * Context: page locks are held; does not sleep.
+ * Context: page locks are held; may sleep if the feature was never on, or was drained.
  * Return: true if the lock was taken.
  */
-static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
+static inline bool quire_text_invalidate_lock(const struct mm_struct *mm,
+					      struct address_space *mapping)
 {
-	return filemap_invalidate_trylock_shared(mapping);
+	if (!mm || static_branch_unlikely(&quire_text_used_key))
+		return filemap_invalidate_trylock_shared(mapping);
+	filemap_invalidate_lock_shared(mapping);
+	return true;
 }
 
 /* mm/quire/text/copy.c */
@@ -285,7 +291,7 @@ static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
 /**
  * quire_text_drop - empty a page cache with huge pages for a writer
  * @mapping: had huge pages a moment ago; the caller has write access to the inode,
- * 	so that no new ones appear
+ *	so that no new ones appear
  *
  * Works whether the feature is on or off.
  *
@@ -416,7 +422,8 @@ static inline gfp_t quire_text_gfp(const struct mm_struct *mm, gfp_t gfp)
 	return gfp;
 }
 
-static inline bool quire_text_invalidate_trylock(struct address_space *mapping)
+static inline bool quire_text_invalidate_lock(const struct mm_struct *mm,
+					      struct address_space *mapping)
 {
 	filemap_invalidate_lock_shared(mapping);
 	return true;
