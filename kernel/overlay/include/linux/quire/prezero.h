@@ -67,9 +67,8 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 			   unsigned int high, int mt);
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
 bool __quire_prezero_has_huge(struct zone *zone);
-bool __quire_prezero_has(struct zone *zone);
-bool __quire_prezero_has_order(struct zone *zone, unsigned int order);
-bool __quire_prezero_spares(struct zone *zone);
+struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
+				  unsigned int *found);
 bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
 bool __quire_prezero_hugetlb_take(struct folio *folio);
@@ -224,63 +223,23 @@ static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order,
 }
 
 /**
- * quire_prezero_has - does a zone have zeroed blocks
+ * quire_prezero_find - find a zeroed block for a request
  * @zone: the zone
+ * @order: of the request
+ * @mt: the migrate type of the lists
+ * @want: does the request want zeroed memory
+ * @found: set to the order of the block
  *
- * Vanilla: does not look for zeroed blocks.
+ * Vanilla: takes the first block of the smallest order that has one.
  *
  * Context: zone->lock is held.
- * Return: whether any block on the zone's buddy lists is marked.
+ * Return: the block, which is still on its list, or NULL.
  */
-static inline bool quire_prezero_has(struct zone *zone)
+static inline struct page *quire_prezero_find(struct zone *zone, unsigned int order, int mt,
+					      bool want, unsigned int *found)
 {
-	return quire_prezero_marks() && __quire_prezero_has(zone);
-}
-
-/**
- * quire_prezero_candidate - find a zeroed block on a buddy list
- * @zone: the zone
- * @order: of the block
- * @mt: the migrate type of the list
- *
- * Zeroed blocks are put at the tail, but compaction rotates the lists, so this
- * looks at both ends.
- *
- * Vanilla: takes the first block.
- *
- * Context: zone->lock is held.
- * Return: the block, or NULL if neither end is zeroed.
- */
-static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
-{
-	struct list_head *list = &zone->free_area[order].free_list[mt];
-	struct page *page;
-
-	if (!__quire_prezero_has_order(zone, order) || list_empty(list))
-		return NULL;
-	page = list_last_entry(list, struct page, buddy_list);
-	if (PageZeroed(page))
-		return page;
-	page = list_first_entry(list, struct page, buddy_list);
-	return PageZeroed(page) ? page : NULL;
-}
-
-/**
- * quire_prezero_spares - may a zeroed huge block be split early
- * @zone: the zone
- * @mt: the migrate type of the list
- *
- * Only movable blocks may be split while there are smaller ones: with other types an
- * early split makes unmovable memory take over another movable block earlier.
- *
- * Vanilla: splits a larger block only when no smaller one is free.
- *
- * Context: zone->lock is held.
- * Return: whether the zone can spare the block.
- */
-static inline bool quire_prezero_spares(struct zone *zone, int mt)
-{
-	return mt == MIGRATE_MOVABLE && __quire_prezero_spares(zone);
+	return want && quire_prezero_marks() ?
+		__quire_prezero_find(zone, order, mt, found) : NULL;
 }
 
 /**
@@ -477,19 +436,10 @@ static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order,
 	return false;
 }
 
-static inline bool quire_prezero_has(struct zone *zone)
-{
-	return false;
-}
-
-static inline struct page *quire_prezero_candidate(struct zone *zone, unsigned int order, int mt)
+static inline struct page *quire_prezero_find(struct zone *zone, unsigned int order, int mt,
+					      bool want, unsigned int *found)
 {
 	return NULL;
-}
-
-static inline bool quire_prezero_spares(struct zone *zone, int mt)
-{
-	return false;
 }
 
 static inline void quire_prezero_to_pcp(struct page *page, unsigned int part,

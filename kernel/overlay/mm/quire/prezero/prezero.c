@@ -173,11 +173,6 @@ void prezero_mark(struct page *page, unsigned int order)
 	trace_prezero_scrubbed(page, order);
 }
 
-bool __quire_prezero_has(struct zone *zone)
-{
-	return prezero_zone(zone)->pages;
-}
-
 bool __quire_prezero_has_huge(struct zone *zone)
 {
 	struct prezero_zone *z = prezero_zone(zone);
@@ -189,9 +184,67 @@ bool __quire_prezero_has_huge(struct zone *zone)
 	return false;
 }
 
-bool __quire_prezero_has_order(struct zone *zone, unsigned int order)
+/*
+ * Zeroed blocks are put at the tail, but compaction rotates the lists, so this looks at both
+ * ends.
+ */
+static struct page *zeroed_of(struct zone *zone, unsigned int order, int mt)
 {
-	return prezero_zone(zone)->blocks[order];
+	struct list_head *list = &zone->free_area[order].free_list[mt];
+	struct page *page;
+
+	if (!prezero_zone(zone)->blocks[order] || list_empty(list))
+		return NULL;
+	page = list_last_entry(list, struct page, buddy_list);
+	if (PageZeroed(page))
+		return page;
+	page = list_first_entry(list, struct page, buddy_list);
+	return PageZeroed(page) ? page : NULL;
+}
+
+/*
+ * May a zeroed huge block be split while there are smaller blocks that are not zero? Only a
+ * movable one: with other types an early split makes unmovable memory take over another
+ * movable block earlier.
+ */
+static bool spares_huge(struct zone *zone, int mt)
+{
+	return mt == MIGRATE_MOVABLE && prezero_zone_has_enough(zone);
+}
+
+/**
+ * __quire_prezero_find - find the smallest zeroed block for a request
+ * @zone: the zone
+ * @order: of the request
+ * @mt: the migrate type of the lists
+ * @found: set to the order of the block
+ *
+ * The remainders of the block that was split last come first. While there are smaller blocks
+ * that are not zero, a huge one is split only if the pool can spare it: zeroed huge blocks are
+ * worth more than the clears of small pages.
+ *
+ * Context: zone->lock is held.
+ * Return: the block, which is still on its list, or NULL.
+ */
+struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
+				  unsigned int *found)
+{
+	bool smaller = false;
+	struct page *page;
+
+	lockdep_assert_held(&zone->lock);
+	if (!prezero_zone(zone)->pages)
+		return NULL;
+	for (*found = order; *found < NR_PAGE_ORDERS; ++*found) {
+		if (smaller && *found >= pageblock_order && !spares_huge(zone, mt))
+			return NULL;
+		page = zeroed_of(zone, *found, mt);
+		if (page)
+			return page;
+		smaller |= order < pageblock_order &&
+			   !list_empty(&zone->free_area[*found].free_list[mt]);
+	}
+	return NULL;
 }
 
 bool __quire_prezero_isolates(struct zone *zone)

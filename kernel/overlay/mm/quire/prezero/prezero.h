@@ -72,6 +72,7 @@ int prezero_strip(void);
 bool prezero_is_zero(const void *start, size_t len);
 
 /* scrub.c */
+bool prezero_zone_has_enough(struct zone *zone);
 extern unsigned int scrub_order_min;
 extern unsigned int scrub_rate_mb;
 extern unsigned int scrub_sleep_ms;

@@ -271,8 +271,14 @@ static bool zone_active(struct zone *zone, bool active)
 			      READ_ONCE(scrub_stop));
 }
 
-/* kscrubd would not replace what is above scrub_start, so that much may be split. */
-bool __quire_prezero_spares(struct zone *zone)
+/**
+ * prezero_zone_has_enough - is there more in a zone's pool than kscrubd would replace
+ * @zone: the zone
+ *
+ * Context: any.
+ * Return: whether there is more than scrub_start.
+ */
+bool prezero_zone_has_enough(struct zone *zone)
 {
 	return !zone_active(zone, false);
 }
