@@ -10,12 +10,13 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 SUITE = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools check quick check-debug soak bench results clean distclean
+.PHONY: help packages kernel demo deb deb-tools check quick lint check-debug soak bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
 	@echo 'make check        build what the tests need and run all tests'
 	@echo 'make quick        only the tests that what changed reaches, on one kernel (SINCE=COMMIT)'
+	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -50,6 +51,10 @@ check: packages
 
 quick: packages
 	@$(PYTHON) tests/quick.py $(if $(SINCE),--since $(SINCE)) $(WORKERS)
+
+lint: packages
+	@$(BUILD) --configure quire
+	@$(SUITE) --name lint tests/test_lint.py
 
 check-debug: packages
 	@$(BUILD) debug

@@ -13,7 +13,7 @@ import importlib.util
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -50,7 +50,7 @@ class Aim:
 
     text: str
     metric: str
-    where: dict[str, str | tuple[str, ...]]
+    where: Mapping[str, str | tuple[str, ...]]
     limit: float
     how: str = "ratio"
     column: str = "on"
@@ -107,10 +107,10 @@ class Benchmark:
 
     script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
     features are switched on in the column "on"; shown are the metrics that get a table, of which those in
-    more_is_better count upwards, and those in by_clock say nothing where instructions are counted; those in hardware are
-    not counted by an emulated CPU. native names the metrics of one row in the form of the work that is answered.
-    one_event names metrics that are a single event's, the slowest of many: whether an interrupt came in decides them, so
-    that off is not judged by them.
+    more_is_better count upwards, and those in by_clock say nothing where instructions are counted; those in hardware
+    are not counted by an emulated CPU. native names the metrics of one row in the form of the work that is answered.
+    one_event names metrics that are a single event's, the slowest of many: whether an interrupt came in decides them,
+    so that off is not judged by them.
     knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
     emulated_boot is given to every column's kernel where it is emulated.
     numa is how many NUMA nodes the guest has.
@@ -174,7 +174,8 @@ def load(name: str) -> Benchmark:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.BENCHMARK
+    benchmark: Benchmark = module.BENCHMARK
+    return benchmark
 
 
 def parse_pairs(text: str) -> dict[str, str]:
@@ -255,7 +256,8 @@ def value_of(column: dict | None, keys: dict[str, str], metric: str) -> float | 
     """Return the median of a row's metric in a column, or None."""
     for row in (column or {}).get("rows", ()):
         if row["keys"] == keys and metric in row["metrics"]:
-            return row["metrics"][metric]["median"]
+            median: float = row["metrics"][metric]["median"]
+            return median
     return None
 
 
@@ -278,14 +280,15 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base
 
 
-def _fits(label: dict[str, str], where: dict[str, str | tuple[str, ...]]) -> bool:
+def _fits(label: dict[str, str], where: Mapping[str, str | tuple[str, ...]]) -> bool:
     return all(label.get(k) in (v if isinstance(v, tuple) else (v,)) for k, v in where.items())
 
 
-def _row_value(column: dict | None, where: dict[str, str | tuple[str, ...]], metric: str) -> float | None:
+def _row_value(column: dict | None, where: Mapping[str, str | tuple[str, ...]], metric: str) -> float | None:
     for row in (column or {}).get("rows", ()):
         if _fits(row["keys"], where) and metric in row["metrics"]:
-            return row["metrics"][metric]["median"]
+            median: float = row["metrics"][metric]["median"]
+            return median
     return None
 
 

@@ -103,9 +103,10 @@ def off_table(results: list[dict]) -> str:
         worst = core.worst_off(result)
         if worst:
             rows.append([result["name"], worst[0], f"{worst[1]:.3f}", table.verdict(worst[1] <= 1.01)])
-    text = ("## Off against vanilla\n\nThe worst row of each counted benchmark; the aim is 1.01. Left out are metrics of one "
-            "event, the slowest of\nmany (`worst_ns`), which an interrupt decides. By the clock off is not judged: boots of "
-            "one kernel differ by more\nthan a percent.\n\n")
+    text = ("## Off against vanilla\n\n"
+            "The worst row of each counted benchmark; the aim is 1.01. Left out are metrics of one event, the slowest "
+            "of\nmany (`worst_ns`), which an interrupt decides. By the clock off is not judged: boots of one kernel "
+            "differ by more\nthan a percent.\n\n")
     return text + markdown(["benchmark", "row", "off/vanilla", ""], rows)
 
 
@@ -141,7 +142,8 @@ def headline(data: dict) -> str:
             known = shapes.setdefault(table.conditions(result), [])
             known += [name] if name not in known else []
     lines = "\n".join(f"* {', '.join(names)}: {shape}" for shape, names in sorted(shapes.items(), key=lambda s: s[1]))
-    return markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows) + "\n\nConditions:\n\n" + lines
+    table_of_aims = markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows)
+    return f"{table_of_aims}\n\nConditions:\n\n{lines}"
 
 
 def with_headline(readme: str, data: dict) -> str:

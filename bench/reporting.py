@@ -32,7 +32,7 @@ td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: l
 def pyplot() -> types.ModuleType:
     """Return matplotlib's plotting, which needs no display; it is slow to load, and only the report needs it."""
     try:
-        import matplotlib  # pylint: disable=import-outside-toplevel
+        import matplotlib
     except ImportError as error:
         raise core.BenchError(f"matplotlib cannot be loaded ({error}): make packages") from error
 
@@ -127,7 +127,7 @@ def summary_table(results: list[dict]) -> str:
         ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
         more = "more" if result["main"][1] in result["more_is_better"] else "less"
         cells = [result["name"], f"{label} ({more} is better)", *(table.number(values.get(c)) for c in names)]
-        cells.append(", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios) if r is not None))
+        cells.append(", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios, strict=True) if r is not None))
         rows.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th>{html.escape(c)}</th>" for c in ("benchmark", "what", *names, "ratio"))
     return f"<table><tr>{head}</tr>\n" + "\n".join(rows) + "</table>"

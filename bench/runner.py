@@ -223,7 +223,7 @@ def path_of(result: dict) -> Path:
     """Return where a result is kept: by its clock, and with the CPUs in its name if they are not those by default."""
     cpus = result["guest"]["cpus"]
     usual = cpus == dataclasses.replace(core.Options(), icount=result["clock"] == "icount").guest_cpus
-    return OUT / result["clock"] / f"{result['name']}{'' if usual else f'-{cpus}cpus'}.json"
+    return OUT.joinpath(result["clock"], f"{result['name']}{'' if usual else f'-{cpus}cpus'}.json")
 
 
 def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
@@ -341,9 +341,10 @@ def run_with_cpus(
     return probe, results, failed
 
 
-def show(probe: dict, results: list[dict], failed: list[str]) -> None:
+def show(probe: dict | None, results: list[dict], failed: list[str]) -> None:
     """Print all tables, and what failed."""
-    print(table.probe_text(probe))
+    if probe:
+        print(table.probe_text(probe))
     for result in results:
         print(table.text_of(result))
         print(table.aims_text(result))

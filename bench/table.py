@@ -25,7 +25,7 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> st
 
     def line(cells: Sequence[str]) -> str:
         return "  ".join(
-            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths))
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
 
     rule = "  ".join("-" * w for w in widths)
@@ -185,7 +185,7 @@ def summary_text(results: list[dict]) -> str:
             label, values = found
             pairs = ratio_pairs(result["columns"])
             ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
-            told = ", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios) if r is not None)
+            told = ", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios, strict=True) if r is not None)
             rows.append([result["name"], label, *(number(values.get(c)) for c in names), told])
     return align(["benchmark", "what", *names, "ratio"], rows, 2) + "\n"
 

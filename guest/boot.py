@@ -231,7 +231,6 @@ class _Guest:
         self.killed = False
         for name in ("output", "protocol", "console", "vng", "qemu.status"):
             (folder / name).unlink(missing_ok=True)
-        # pylint: disable=consider-using-with
         with open(folder / "vng", "wb") as chatter:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=chatter,
                                             stderr=subprocess.PIPE, env=_environment(), start_new_session=True)
@@ -404,8 +403,8 @@ def image_of(kernel: str) -> Path:
 def kvm_works(kernel: str) -> bool:
     """Say whether a guest boots to its init with KVM: probed once, the answer is kept in build/kvm.json.
 
-    A /dev/kvm that opens, and even makes a CPU, may still not boot a guest. Raises BootError if there is no such kernel,
-    of which nothing is kept.
+    A /dev/kvm that opens, and even makes a CPU, may still not boot a guest. Raises BootError if there is no such
+    kernel, of which nothing is kept.
     """
     image = image_of(kernel)
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):

@@ -196,7 +196,7 @@ def _objects_made(variant: str) -> int:
     return sum(1 for _ in objects_of(variant).rglob("*.o"))
 
 
-def _ending(process: "subprocess.Popen[str]") -> Iterator[str]:
+def _ending(process: subprocess.Popen[str]) -> Iterator[str]:
     """Pass a process's lines on; where the reader does not come to their end, neither does the process."""
     assert process.stdout
     try:
@@ -298,7 +298,10 @@ def build_objects(variant: str) -> None:
 
 
 def configure_only(variant: str) -> None:
-    """Configure a variant, for who compares configurations. The caller holds the build lock and has updated the tree."""
+    """Configure a variant, for who compares configurations.
+
+    The caller holds the build lock and has updated the tree.
+    """
     (paths.BUILD / variant).mkdir(parents=True, exist_ok=True)
     configure(variant)
     _install(objects_of(variant) / ".config", paths.BUILD / variant / "config")

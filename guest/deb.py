@@ -9,10 +9,12 @@ has "-quire" in it, so the stock kernel stays as it is and can be booted. The pa
 
 from __future__ import annotations
 
+import argparse
 import lzma
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from guest import build, cli, packages, paths, tree
@@ -95,6 +97,37 @@ def make(config: Path, headers: bool = True) -> list[Path]:
     return made
 
 
+def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
+    """Make packages, print what they are and how to install them, or why there are none; return the exit status."""
+    try:
+        found = [path.relative_to(paths.REPO) for path in made()]
+    except (build.BuildError, tree.TreeError, OSError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): mend that and run "
+              f"`make {goal}` again", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print("\n".join(map(str, found)))
+    print(f"install: sudo apt install {' '.join(f'./{path}' for path in found)}{then}", file=sys.stderr)
+    return 0
+
+
+def asked(args: argparse.Namespace) -> list[Path]:
+    """Make the packages that a command line asks for, where there is room for them."""
+    config = args.config or debian_config(args.flavour)
+    read_config(config)
+    packages.ensure("to package")
+    room = ROOM if not args.config and args.flavour == "amd64" else ROOM_SMALL
+    free = shutil.disk_usage(paths.REPO).free
+    if free < room:
+        raise build.BuildError(f"{free >> 30} GB are free for build/, about {room >> 30} GB are needed: make room, "
+                               "or take the flavour cloud-amd64")
+    return make(config, not args.no_headers)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     parser = cli.Parser(prog="python3 -m guest.deb", description=(__doc__ or "").splitlines()[0])
@@ -104,30 +137,8 @@ def main(argv: list[str] | None = None) -> int:
     source.add_argument("--config", type=Path, help="or a configuration, such as /boot/config-$(uname -r)")
     parser.add_argument("--no-headers", action="store_true", help="no package with the headers for other modules")
     args = parser.parse_args(argv)
-    try:
-        config = args.config or debian_config(args.flavour)
-        read_config(config)
-        packages.ensure("to package")
-        room = ROOM if not args.config and args.flavour == "amd64" else ROOM_SMALL
-        free = shutil.disk_usage(paths.REPO).free
-        if free < room:
-            raise build.BuildError(f"{free >> 30} GB are free for build/, about {room >> 30} GB are needed: make room, "
-                                   "or take the flavour cloud-amd64")
-        made = make(config, not args.no_headers)
-    except (build.BuildError, tree.TreeError, OSError, MemoryError) as error:
-        print(f"error: {cli.explain(error)}", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError as error:
-        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): mend that and run `make deb` "
-              "again", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    for path in made:
-        print(path.relative_to(paths.REPO))
-    print(f"install: sudo apt install {' '.join(f'./{p.relative_to(paths.REPO)}' for p in made)}; then boot it with "
-          "quire=on, or switch features on at run time (tool/quirectl)", file=sys.stderr)
-    return 0
+    return tell("deb", lambda: asked(args), "; then boot it with quire=on, or switch features on at run time "
+                "(tool/quirectl)")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from guest import build, cli, packages, paths
+from guest import build, cli, deb, packages, paths
 
 PACKAGE = "quire-tools"
 SOURCES = ("tool", "docs/man")
 STAGE = paths.BUILD / "deb-tools"
-OUTPUT = paths.BUILD / "deb"
+OUTPUT = deb.OUTPUT
 CHANGELOG = """\
 {package} ({version}) stable; urgency=medium
 
@@ -82,25 +82,17 @@ def make() -> Path:
         return Path(shutil.move(made[0], OUTPUT / made[0].name))
 
 
+def asked() -> list[Path]:
+    """Make the package with what that wants, which is installed if it is missing."""
+    packages.ensure("to package")
+    return [make()]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     parser = cli.Parser(prog="python3 -m guest.deb_tools", description=(__doc__ or "").splitlines()[0])
     parser.parse_args(argv)
-    try:
-        packages.ensure("to package")
-        made = make()
-    except (build.BuildError, OSError, MemoryError) as error:
-        print(f"error: {cli.explain(error)}", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError as error:
-        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): mend that and run "
-              "`make deb-tools` again", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    print(made.relative_to(paths.REPO))
-    print(f"install: sudo apt install ./{made.relative_to(paths.REPO)}", file=sys.stderr)
-    return 0
+    return deb.tell("deb-tools", asked)
 
 
 if __name__ == "__main__":

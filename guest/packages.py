@@ -21,6 +21,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
                  "xz-utils", "lz4", "patch", "ccache", "python3-venv"),
     "to boot": ("qemu-system-x86", "udev", "busybox-static"),
     "to be configured like Debian's kernel": ("linux-config-6.12",),
+    "to lint": ("perl", "sparse"),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
     "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "erofs-utils",
                   "squashfs-tools", "util-linux"),

@@ -10,6 +10,7 @@ Files that nobody edits are hard links to the base. Replace files in build/tree,
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -168,7 +169,7 @@ def touched_by(patch: Path) -> list[str]:
     """Return the files that a patch edits; a patch that adds or deletes one is refused."""
     names: list[str] = []
     lines = patch.read_text(encoding="utf-8").splitlines()
-    for before, after in zip(lines, lines[1:]):
+    for before, after in itertools.pairwise(lines):
         if before.startswith("--- ") and after.startswith("+++ "):
             old, new = (line[4:].split("\t")[0].strip() for line in (before, after))
             if "/dev/null" in (old, new):

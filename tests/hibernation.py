@@ -27,7 +27,8 @@ def initramfs(folder: Path, programs: list[Path]) -> Path:
         shutil.copy(program, root / program.name)
     names = "\n".join(path.relative_to(root).as_posix() for path in sorted(root.rglob("*")))
     with open(image, "wb") as output:
-        subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=root, input=names.encode(), stdout=output, check=True)
+        subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=root, input=names.encode(), stdout=output,
+                       check=True)
     return image
 
 

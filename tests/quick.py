@@ -12,20 +12,23 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
-from guest import build, cli, paths, tree  # noqa: E402  pylint: disable=wrong-import-position
-import run  # noqa: E402  pylint: disable=wrong-import-position
+import run  # noqa: E402
+from guest import build, cli, paths, tree  # noqa: E402
 
 UNITS = "core::test_unit_tests_vmstat_and_switches"
 HOOKS = "off::test_hooks_edit_no_source_elsewhere"
 PAPERS = "bench::test_papers_are_written_from_the_data"
 INPUT = "bench::test_bad_input_is_answered"
 SOURCES = "bench::test_sources_that_are_none"
+PYTHON = ("lint::test_ruff", "lint::test_mypy", "lint::test_limits")
+PROGRAMS = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["extend-include"]
 
 
 def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
@@ -46,7 +49,8 @@ ROWS: list[tuple[str, str]] = [
     ("docs/man/*", "docs quirectl settings deb_tools"),
     ("kernel/overlay/mm/quire/*_test.c", "core layers"),
     *_rows("fork", "02", "fork", "shm::test_selftests"),
-    ("kernel/overlay/mm/quire/pt/* kernel/overlay/include/*/quire/pt*.h kernel/overlay/include/trace/events/quire_pt.h", f"fork shm layers {UNITS}"),
+    ("kernel/overlay/mm/quire/pt/* kernel/overlay/include/linux/quire/pt*.h kernel/overlay/*/quire_pt.h",
+     f"fork shm layers {UNITS}"),
     ("kernel/overlay/mm/quire/core/proc.c", f"fork shm layers {UNITS}"),
     ("kernel/overlay/mm/quire/test/notifier.c", f"fork shm::test_selftests layers {UNITS}"),
     *_rows("shm", "05", "shm"),
@@ -61,13 +65,15 @@ ROWS: list[tuple[str, str]] = [
      "core layers rmap::test_with_all_features"),
     ("kernel/overlay/tools/*", "fork::test_selftests shm::test_selftests rmap::test_selftests text::test_collapse"),
     ("kernel/hooks/series kernel/hooks/00*", f"core {HOOKS}"),
-    ("kernel/config/deb.config guest/deb.py", "deb"),
-    ("guest/deb_tools.py tool/debian/* tool/examples/*", "deb_tools"),
+    ("kernel/config/deb.config", "deb"),
+    ("guest/deb.py guest/deb_tools.py", "deb deb_tools"),
+    ("tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
     ("guest/boot.py guest/run", f"build run {INPUT}"),
     ("guest/splat.py", "splat run::test_splats_are_seen_and_named"),
     ("guest/tree.py base.conf", f"tree build docs packages {SOURCES}"),
     ("guest/packages.py requirements.txt", "packages"),
+    ("pyproject.toml", "lint"),
     ("guest/*", f"build tree ktap {INPUT}"),
     ("bench/attribut*", "attribute"),
     ("bench/pressure/simulate.py", "simulate"),
@@ -96,11 +102,16 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/postgres.sh", "workloads::test_postgres"),
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
+# What tools say of a file, beside the tests of its row.
+STYLE: list[tuple[str, str]] = [
+    (" ".join(["*.py", *PROGRAMS]), " ".join(PYTHON)),
+    ("kernel/overlay/mm/quire/*.[ch] kernel/overlay/include/*.h", "lint"),
+]
 # Of these no test that runs here wants a kernel.
 HOST = {"attribute", "build", "completion", "deb", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
         "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "simulate",
         "splat", "text_sets", "tree"}
-HOST_TESTS = {PAPERS, INPUT, SOURCES}
+HOST_TESTS = {PAPERS, INPUT, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
 
@@ -108,12 +119,18 @@ class NothingToCompare(Exception):
     """Git cannot say what changed; the message says why."""
 
 
-def tests_of(path: str) -> list[str]:
-    """Return the tests that a path reaches, as ROWS names them; none if no row has it."""
-    for patterns, tests in ROWS:
+def _first(rows: list[tuple[str, str]], path: str) -> list[str]:
+    """Return the tests in the first of these rows that has a path."""
+    for patterns, tests in rows:
         if any(fnmatchcase(path, pattern) for pattern in patterns.split()):
             return [path.removeprefix("tests/test_").removesuffix(".py")] if tests == "itself" else tests.split()
     return []
+
+
+def tests_of(path: str) -> list[str]:
+    """Return the tests that a path reaches, as ROWS and STYLE name them; none if no row has it."""
+    found = _first(ROWS, path)
+    return [*found, *_first(STYLE, path)] if found else []
 
 
 def chosen(changed: list[str]) -> dict[str, list[str]]:
@@ -139,7 +156,7 @@ def wants_kernel(test: str) -> bool:
 
 def _git(*arguments: str) -> list[str]:
     done = subprocess.run(["git", *arguments], cwd=paths.REPO, text=True, check=False, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                          capture_output=True)
     if done.returncode:
         raise NothingToCompare(f"`git {' '.join(arguments)}` says: {(done.stderr.splitlines() or ['nothing'])[0]}; "
                                "name a commit: make quick SINCE=COMMIT")

@@ -18,9 +18,9 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
-from guest import boot, build, cli, paths, tree  # noqa: E402  pylint: disable=wrong-import-position
-import objects  # noqa: E402  pylint: disable=wrong-import-position
-import sets  # noqa: E402  pylint: disable=wrong-import-position
+import objects  # noqa: E402
+import sets  # noqa: E402
+from guest import boot, build, cli, paths, tree  # noqa: E402
 
 # A guest that cannot be started, a kernel that complains, programs that do not build.
 ERRORS = (boot.BootError, AssertionError, subprocess.CalledProcessError, OSError, MemoryError)
@@ -28,8 +28,8 @@ ERRORS = (boot.BootError, AssertionError, subprocess.CalledProcessError, OSError
 
 def all_sets() -> dict[str, sets.Set]:
     """Return every set by its name."""
-    import test_mm_sets  # pylint: disable=import-outside-toplevel
-    import test_text_sets  # pylint: disable=import-outside-toplevel
+    import test_mm_sets
+    import test_text_sets
     return {one.name: one for one in [*test_mm_sets.SETS, test_text_sets.SET]}
 
 
@@ -87,12 +87,13 @@ def needed(kernel: str) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     known = all_sets()
-    parser = cli.Parser(prog="tests/record.py", description=__doc__, epilog=f"The sets: {', '.join(known)}, {objects.NAME}",
+    parser = cli.Parser(prog="tests/record.py", description=__doc__,
+                        epilog=f"The sets: {', '.join(known)}, {objects.NAME}",
                         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, choices=range(1, 101), metavar="N", help="1 to 100 (default 3)")
     parser.add_argument("--needed", action="store_true",
-                        help="only print what guest.build must make for a check besides quire, which is built: vanilla, "
-                             "its objects, or nothing")
+                        help="only print what guest.build must make for a check besides quire, which is built: "
+                             "vanilla, its objects, or nothing")
     parser.add_argument("sets", nargs="*", metavar="SET")
     args = parser.parse_args(argv)
     wanted = args.sets or [*known, objects.NAME]

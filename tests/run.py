@@ -14,10 +14,11 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from guest import paths  # noqa: E402  pylint: disable=wrong-import-position
+from guest import paths
 
 COUNTS = paths.BUILD / "counts"
 
@@ -28,9 +29,9 @@ class Counter:
     def __init__(self) -> None:
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
 
-    def pytest_terminal_summary(self, terminalreporter: object) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Read what has been reported."""
-        stats: dict[str, list[object]] = getattr(terminalreporter, "stats")
+        stats: dict[str, list[object]] = terminalreporter.stats
         self.counts["passed"] = len(stats.get("passed", [])) + len(stats.get("xfailed", []))
         self.counts["failed"] = sum(len(stats.get(name, [])) for name in ("failed", "error", "xpassed"))
         self.counts["skipped"] = len(stats.get("skipped", []))
@@ -61,7 +62,7 @@ def phases(since: float) -> str:
 
 def run(name: str, arguments: list[str], since: float | None = None) -> int:
     """Run pytest, keep and print the counts, after what was noted since a time (none: the run's own beginning)."""
-    import pytest  # pylint: disable=import-outside-toplevel
+    import pytest
     counter, begin = Counter(), time.time()
     code = int(pytest.main(arguments, plugins=[counter]))
     paths.note("phases", phase=f"tests of {name}", seconds=round(time.time() - begin, 1))

@@ -351,7 +351,8 @@ def test_worst_row_counts(result: dict) -> None:
     """One bad row of many is not hidden by the others."""
     result["columns"]["off"] = a_column({"a": [90], "b": [9]})
     aim = dataclasses.replace(AIM, where={}, column="off")
-    assert core.achieved(aim, result).score == 9 / 8
+    found = core.achieved(aim, result)
+    assert found and found.score == 9 / 8
     assert core.worst_off(result) == ("b: ns", 9 / 8)
     assert core.worst_off({**result, "one_event": ["ns"]}) is None
 
@@ -521,7 +522,8 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["guest/run", "--timeout", "-1", "--", "true"], "--timeout: takes a number of seconds above 0, not '-1'"),
         (["guest/run", "--timeout", "nan", "--", "true"], "--timeout: takes a number of seconds above 0, not 'nan'"),
         (["guest/run", "--memory", "16M", "--", "true"], "give it 64M or more (guest/run --memory)"),
-        (["tool/quirectl", "stats", "--count", "0"], "--count: takes a number from 1 on, not '0' (quirectl stats --help"),
+        (["tool/quirectl", "stats", "--count", "0"],
+         "--count: takes a number from 1 on, not '0' (quirectl stats --help"),
         (["tool/quirectl", "top", "--interval", "-2"], "--interval: takes a number of seconds above 0, not '-2'"),
         (["tool/quirectl"], "error: the following arguments are required: COMMAND (quirectl --help says more)"),
         (["bench/attribute", "--jmp"], "bench/attribute --help says more"),
@@ -586,7 +588,7 @@ def test_guest_that_dies_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None
     """The failure names benchmark, column and status, and ends with what the guest last said."""
     dead = boot.Result(boot.DIED, "last words", "", reason="the guest ended without a status")
     monkeypatch.setattr(runner.boot, "run", lambda *args, **options: dead)
-    with pytest.raises(core.BenchError, match="(?s)micro, column on: status 72.*without a status.*last words"):
+    with pytest.raises(core.BenchError, match=r"(?s)micro, column on: status 72.*without a status.*last words"):
         runner.boot_once(core.load("micro"), "on", TINY)
 
 

@@ -68,7 +68,7 @@ class Workshop:
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
 
-    def start(self, stop: str = "") -> "subprocess.Popen[str]":
+    def start(self, stop: str = "") -> subprocess.Popen[str]:
         """Begin to build, in a process group of its own."""
         environment = {**os.environ, "PATH": f"{self.tools}:/usr/bin:/bin", "STOP": stop}
         places = map(str, (self.folder, self.build, self.base, self.config))
@@ -194,7 +194,7 @@ def test_interrupted_tree_is_completed(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("mm/a.c", "mm/b.c", "mm/c.c"):
         staged[name] = tmp_path / Path(name).name
         staged[name].write_text("new\n", encoding="utf-8")
-    replace = tree._replace  # pylint: disable=protected-access
+    replace = tree._replace
 
     def stop_at_b(source: Path, to: Path) -> None:
         if to.name == "b.c":
@@ -321,7 +321,7 @@ def test_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, absent: st
     """Without virtme-ng or QEMU no guest starts, and the error says where it comes from."""
     monkeypatch.setattr(boot, "_find", lambda program: None if program == absent else f"/usr/bin/{program}")
     with pytest.raises(boot.BootError, match=f"{absent}.* is missing: make packages"):
-        boot._vng(tmp_path, tmp_path, "1G", 1, "", False, False, 1)  # pylint: disable=protected-access
+        boot._vng(tmp_path, tmp_path, "1G", 1, "", False, False, 1)
 
 
 @pytest.mark.parametrize("last, status, reason", [
@@ -390,7 +390,7 @@ def test_guests_that_are_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path
     result = boot.run("true", memory="1G", timeout=1, kvm=False, rerun=rerun)
     noted = paths.notes("restarts")
     assert result.status == status and (tmp_path / "number").read_text(encoding="utf-8") == f"{len(starts)}\n"
-    assert len(noted) == len(reasons) and all(told in one["reason"] for one, told in zip(noted, reasons))
+    assert len(noted) == len(reasons) and all(told in one["reason"] for one, told in zip(noted, reasons, strict=True))
     assert [one["attempt"] for one in noted] == list(range(1, len(noted) + 1))
     assert all("::test_guests_that_are_started_again[" in one["test"] for one in noted)
 
@@ -402,7 +402,7 @@ def test_how_qemu_ended_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     fake.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
     fake.chmod(0o755)
     monkeypatch.setattr(boot, "_find", lambda _: str(fake))
-    boot._write_scripts(tmp_path, "true")  # pylint: disable=protected-access
+    boot._write_scripts(tmp_path, "true")
     done = subprocess.run([tmp_path / "qemu", "-m", "1 G"], text=True, check=False, stdout=subprocess.PIPE)
     assert (tmp_path / "qemu.status").read_text(encoding="utf-8") == f"{status}\n"
     assert str(done.returncode) == status and done.stdout == ("1 G\n" if status == "0" else "")

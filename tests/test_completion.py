@@ -23,8 +23,8 @@ ALL = ["all", "fork", "prezero", "rmap", "shm", "text"]
 
 def commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield each command, and each action of one, with its parser."""
-    for action in parser._actions:  # pylint: disable=protected-access
-        if isinstance(action, argparse._SubParsersAction):  # pylint: disable=protected-access
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
             for name, one in action.choices.items():
                 yield before + name, one
                 yield from commands(one, f"{before}{name} ")
@@ -35,7 +35,7 @@ COMMANDS = dict(commands(cli.parser()))
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
     """Return the long options of a command."""
-    return {word for action in parser._actions for word in action.option_strings  # pylint: disable=protected-access
+    return {word for action in parser._actions for word in action.option_strings
             if word.startswith("--")}
 
 
@@ -45,8 +45,7 @@ def complete(*words: str) -> list[str]:
     script = (f"source {shlex.quote(str(BASH))}; COMP_WORDS=({shlex.join(line)}); COMP_CWORD={len(line) - 1}; "
               '_quirectl; printf "%s\\n" "${COMPREPLY[@]}"')
     environment = {**os.environ, "PATH": f"{paths.REPO / 'tool'}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", script], text=True, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          env=environment)
+    done = subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True, env=environment)
     assert not done.stderr, done.stderr
     return sorted(filter(None, done.stdout.splitlines()))
 

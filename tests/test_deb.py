@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from guest import boot, build, deb, paths
+from guest import boot, build, deb, deb_tools, packages, paths
 
 
 @pytest.mark.parametrize("flavour", deb.FLAVOURS)
@@ -32,6 +32,27 @@ def test_wrong_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert deb.main(["--config", str(path)]) == 1
         error = capsys.readouterr().err
         assert error.count("\n") == 1 and "give one with --config" in error
+
+
+def test_what_was_made_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The paths are the output, and how to install them a message, for the kernel's packages and for the tools'."""
+    first, second = (f"build/deb/{name}.deb" for name in "ab")
+    monkeypatch.setattr(deb, "asked", lambda args: [paths.REPO / first, paths.REPO / second])
+    monkeypatch.setattr(deb_tools, "asked", lambda: [paths.REPO / first])
+    assert deb.main([]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{first}\n{second}\n"
+    assert err.startswith(f"install: sudo apt install ./{first} ./{second}; then boot it with quire=on")
+    assert deb_tools.main([]) == 0
+    assert capsys.readouterr() == (f"{first}\n", f"install: sudo apt install ./{first}\n")
+
+
+def test_a_program_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named, and the command to give again."""
+    monkeypatch.setattr(packages, "ensure", lambda group: subprocess.run(["false"], check=True))
+    assert deb_tools.main([]) == 1
+    says = "error: `false` failed (its messages are above): mend that and run `make deb-tools` again\n"
+    assert capsys.readouterr().err == says
 
 
 @pytest.mark.soak

@@ -11,6 +11,7 @@ import pytest
 
 from guest import paths, tree
 
+
 @cache
 def tracked() -> dict[str, str]:
     """Return the text of all files that git knows, by path."""

@@ -31,7 +31,8 @@ CHECKS = {
 
 
 @pytest.mark.debug
-@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_pins", "fork_life", "fork_mixed", "fork_uffd", SLOW[0]),
+@pytest.mark.parametrize("programs", [("fork_basic", "fork_gup", "fork_pins", "fork_life", "fork_mixed", "fork_uffd",
+                                       SLOW[0]),
                                       ("fork_calls", "fork_swap", SLOW[1], "fork_cgroup", "fork_limit",
                                        "fork_model 1 6")],
                          ids=" ".join)
@@ -136,8 +137,9 @@ def test_memory_offline(guest: Callable[..., boot.Result], selftest_programs: Pa
     """Blocks of memory go offline and come back under processes that share tables."""
     result = guest(f"cd /sys/devices/system/memory; {selftest_programs / 'fork_race'} 60 & done=0; "
                    "for i in $(seq 10); do for b in memory*; do "
-                   "[ $(cat $b/removable) = 1 ] && grep -q Movable $b/valid_zones && echo offline >$b/state 2>/dev/null "
-                   "&& done=$((done + 1)) && echo online_movable >$b/state; done; done; "
+                   "[ $(cat $b/removable) = 1 ] && grep -q Movable $b/valid_zones && "
+                   "echo offline >$b/state 2>/dev/null && done=$((done + 1)) && "
+                   "echo online_movable >$b/state; done; done; "
                    "echo $done blocks; wait $! && [ $done -gt 0 ]",
                    append="quire=fork movablecore=1G", timeout=1800, walks=True)
     assert result.status == 0, result.output[-4000:]

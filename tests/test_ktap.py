@@ -33,7 +33,7 @@ def test_incomplete_reports_are_problems() -> None:
     assert "no results" in ktap.parse("").problems
 
 
-def run_suite(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
+def run_suite(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Run tests/run.py over a file of tests, with `folder` as build/."""
     (folder / "test_sample.py").write_text(text, encoding="utf-8")
     program = f"""
@@ -55,7 +55,8 @@ def counts(output: str) -> list[str]:
 def test_counts_close_the_output(tmp_path: Path) -> None:
     """The last line counts, errors in fixtures included; sums add up; the exit status is kept."""
     done = run_suite(tmp_path, "import pytest\n@pytest.fixture\ndef bad(): 1 / 0\n"
-                     "def test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('x')\ndef test_d(bad): pass\n")
+                     "def test_a(): pass\ndef test_b(): assert 0\n"
+                     "def test_c(): pytest.skip('x')\ndef test_d(bad): pass\n")
     assert counts(done.stdout) == ["1 passed, 2 failed, 1 skipped", "2 passed, 4 failed, 2 skipped"]
     assert done.stdout.splitlines()[-1] == counts(done.stdout)[-1] and done.returncode == 1
 

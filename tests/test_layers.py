@@ -8,6 +8,7 @@ its objects need a symbol of the other's. What Linux's own headers and functions
 from __future__ import annotations
 
 import graphlib
+import itertools
 import re
 import subprocess
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_folders_are_layers() -> None:
     assert len(set(found.values())) > 10
     assert {used for _, used in found.values()} <= folders(paths.OVERLAY)
     around = circle(set(found.values()))
-    steps = set(zip(around, around[1:]))
+    steps = set(itertools.pairwise(around))
     assert not around, f"{' -> '.join(around)}: {sorted(what for what, edge in found.items() if edge in steps)}"
 
 
@@ -91,7 +92,7 @@ def test_calls_go_down() -> None:
     found = calls(build.objects_of("quire") / SOURCES)
     assert len(found) > 10 and {used for user, used in found if user == "pt"} == {"core"}
     around = circle(set(found) | set(includes(paths.OVERLAY).values()))
-    steps = set(zip(around, around[1:]))
+    steps = set(itertools.pairwise(around))
     assert not around, f"{' -> '.join(around)}: { {edge: found[edge] for edge in found if edge in steps} }"
 
 
@@ -120,4 +121,4 @@ def test_circles_are_seen(tmp_path: Path, added: dict[str, str], says: list[str]
         (tmp_path / name).write_text(text, encoding="utf-8")
     found = circle(set(includes(tmp_path).values()))
     assert len(found) == len(says) and set(found) == set(says)
-    assert not found or set(zip(found, found[1:])) == set(zip(says, says[1:]))
+    assert not found or set(itertools.pairwise(found)) == set(itertools.pairwise(says))

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ LONG = {
                    "ksm_tests -Z -p 10 -z 0", "ksm_tests -Z -p 10 -z 1"],
 }
 # What the guest has more than others: nodes to move pages between, and threads that use them meanwhile.
-GUESTS = {"movement": {"cpus": 4, "numa": 2}}
+GUESTS: dict[str, dict[str, Any]] = {"movement": {"cpus": 4, "numa": 2}}
 # Of the folder memfd. Over hugetlbfs it ends with vanilla's first case: F_SEAL_EXEC is not kept there.
 MEMFD = ["memfd_test"]
 # What clone3() can add to a fork. Its namespaces are not in our kernels, vanilla's neither.
@@ -50,12 +52,12 @@ PROGRAMS = paths.BUILD / "mm_selftests"
 SCRIPT = paths.REPO / "tests/mm_selftests.sh"
 
 
-def run_set(tests: list[str], kernel: str, append: str, **options: int) -> dict[str, str]:
+def run_set(tests: list[str], kernel: str, append: str, **options: Any) -> dict[str, str]:
     """Run tests in a fresh guest and return their results."""
     return sets.results(sets.run_guest([str(SCRIPT), str(PROGRAMS), *tests], kernel, append, **options))
 
 
-def a_set(name: str, tests: list[str], part: str = "mm", in_check: bool = False, **options: int) -> sets.Set:
+def a_set(name: str, tests: list[str], part: str = "mm", in_check: bool = False, **options: Any) -> sets.Set:
     """Return a set of programs of one folder of the kernel's selftests."""
     return sets.Set(name, tests, SCRIPT, partial(sets.build_programs, PROGRAMS, {part: tests}),
                     partial(run_set, **options), options, in_check)
@@ -103,7 +105,7 @@ def test_every_program_is_in_a_set_or_left_out() -> None:
     """What the kernel's Makefile builds is run, or it says above why not; a program is not both."""
     text = (paths.BASE / "tools/testing/selftests/mm/Makefile").read_text(encoding="utf-8")
     made = set(re.findall(r"^(?:TEST_GEN_FILES|VMTARGETS) [:+]?= ([\w-]+)$", text, re.M))
-    ran = {test.split()[0] for test in [*TESTS, *sum(LONG.values(), [])]}
+    ran = {test.split()[0] for test in [*TESTS, *itertools.chain.from_iterable(LONG.values())]}
     assert len(made) > 40 and ran <= made
     assert made - ran == set(LEFT_OUT)
 

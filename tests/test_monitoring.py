@@ -144,7 +144,8 @@ def test_scripts_name_tracepoints(path: Path) -> None:
 
 def test_scripts_for_each_of_these() -> None:
     """There is a script for breaks, adoptions, joins, collapses and scrubbing."""
-    assert [path.stem for path in SCRIPTS] == [f"quire-{what}" for what in ("adopt", "break", "collapse", "join", "scrub")]
+    events = ("adopt", "break", "collapse", "join", "scrub")
+    assert [path.stem for path in SCRIPTS] == [f"quire-{event}" for event in events]
 
 
 def formats() -> Iterator[tuple[str, str]]:

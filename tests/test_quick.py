@@ -50,9 +50,9 @@ def test_every_row_counts() -> None:
 
 def test_every_test_exists() -> None:
     """What a row names is a file with tests that quick may run, or one of these."""
-    for name in {test for name in files() for test in quick.tests_of(name)}:
-        file, *one = name.split("::")
-        assert functions(file) and set(one) <= set(functions(file)), name
+    for reached in {test for name in files() for test in quick.tests_of(name)}:
+        file, *one = reached.split("::")
+        assert functions(file) and set(one) <= set(functions(file)), reached
 
 
 def test_who_wants_a_kernel() -> None:
@@ -68,19 +68,24 @@ OVERLAY = "kernel/overlay"
 
 
 @pytest.mark.parametrize("path, tests", [
-    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", "knobs", "monitoring", "layers", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap/bulk.c", {"rmap", "knobs", "monitoring", "layers", "lint", quick.UNITS}),
     (f"{OVERLAY}/tools/testing/selftests/quire/rmap_chain.c", {"rmap", "knobs", "monitoring", "layers", quick.UNITS}),
-    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", "knobs", "monitoring", "layers", quick.UNITS}),
-    (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core", "layers"}),
-    (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", "layers", quick.UNITS}),
-    (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "layers", "rmap::test_with_all_features"}),
-    (f"{OVERLAY}/mm/quire/core/proc.c", {"fork", "shm", "layers", quick.UNITS}),
+    (f"{OVERLAY}/include/linux/quire/rmap.h", {"rmap", "knobs", "monitoring", "layers", "lint", quick.UNITS}),
+    (f"{OVERLAY}/include/trace/events/quire_pt.h", {"fork", "shm", "layers", "lint", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/rmap/rmap_test.c", {"core", "layers", "lint"}),
+    (f"{OVERLAY}/mm/quire/pt/mixed.c", {"fork", "shm", "layers", "lint", quick.UNITS}),
+    (f"{OVERLAY}/mm/quire/core/Makefile", {"core", "layers", "rmap::test_with_all_features"}),
+    (f"{OVERLAY}/mm/quire/core/sysfs.c", {"core", "layers", "lint", "rmap::test_with_all_features"}),
+    (f"{OVERLAY}/mm/quire/core/proc.c", {"fork", "shm", "layers", "lint", quick.UNITS}),
     ("kernel/hooks/0302-text-map.patch", {"text", quick.UNITS, quick.HOOKS}),
-    ("guest/boot.py", {"build", "run", quick.INPUT}),
+    ("guest/boot.py", {"build", "run", quick.INPUT, *quick.PYTHON}),
+    ("tool/quirectl", {"quirectl", "settings", "reports", "completion", "deb_tools", "quirectl_guest", quick.INPUT,
+                       *quick.PYTHON}),
     ("docs/fork.md", {"docs"}),
     ("bench/results/micro.md", {"docs", quick.PAPERS}),
-    ("tests/test_off.py", {"off"}),
+    ("tests/test_off.py", {"off", *quick.PYTHON}),
     ("nonesuch/file", set()),
+    ("nonesuch/file.py", set()),
 ])
 def test_rows(path: str, tests: set[str]) -> None:
     """Each kind of file reaches its feature's tests, and not all of them."""
@@ -92,7 +97,7 @@ def test_a_file_stands_for_its_tests() -> None:
     fork, shm = (f"{OVERLAY}/mm/quire/{name}/{name}.c" for name in ("fork", "shm"))
     found = quick.chosen([fork, shm, "tests/test_gone.py", "guest/run"])
     assert found == {"fork": [fork], "shm": [shm], "knobs": [fork, shm], "monitoring": [fork, shm],
-                     "layers": [fork, shm], quick.UNITS: [fork, shm], "build": ["guest/run"],
+                     "layers": [fork, shm], "lint": [fork, shm], quick.UNITS: [fork, shm], "build": ["guest/run"],
                      "run": ["guest/run"], quick.INPUT: ["guest/run"]}
 
 
@@ -150,11 +155,16 @@ def test_only_what_is_wanted_is_built(monkeypatch: pytest.MonkeyPatch, capsys: p
     """quire is built for a test that wants it; the tests run with pytest's options, and it is said why."""
     did: list[object] = []
     ran: list[list[str]] = []
+
+    def run_suite(name: str, arguments: list[str], since: float) -> int:
+        ran.append([name, *arguments])
+        return 3
+
     monkeypatch.setattr(quick, "default_commit", lambda: "HEAD~1")
     monkeypatch.setattr(quick, "changed_since", lambda commit: changed)
     monkeypatch.setattr(build, "build_all", did.append)
     monkeypatch.setattr(tree, "update", lambda: did.append("tree"))
-    monkeypatch.setattr(run, "run", lambda name, arguments, since: ran.append([name, *arguments]) or 3)
+    monkeypatch.setattr(run, "run", run_suite)
     assert quick.main(["-n", "2", "--list"]) == 0 and not did and not ran
     capsys.readouterr()
     assert quick.main(["-n", "2"]) == (3 if built else 0)

@@ -123,7 +123,8 @@ def test_switching_writes_the_value(tree: Path, command: str, value: str) -> Non
 def test_switching_all(tree: Path) -> None:
     """The word all means every feature that is built in."""
     assert run(tree, "drain", "all") == 0
-    assert [feature_file(tree, f"{f}/enabled").read_text(encoding="utf-8")[0] for f in ("fork", "prezero")] == ["2", "2"]
+    states = [feature_file(tree, f"{name}/enabled").read_text(encoding="utf-8")[0] for name in ("fork", "prezero")]
+    assert states == ["2", "2"]
 
 
 def test_switching_prints_the_way_back(
@@ -306,7 +307,8 @@ def test_rmap(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^ +ReverseMaps +15 +3 +2 +50 +3$", out, re.M) and "kthreadd" not in out
     assert run(tree, "rmap", "43", "--json") == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["total"] == {"areas": 5, "borrowed": 0, "inside": 0, "links": 30, "kB": 2} and len(data["processes"]) == 1
+    assert data["total"] == {"areas": 5, "borrowed": 0, "inside": 0, "links": 30, "kB": 2}
+    assert len(data["processes"]) == 1
     assert run(tree, "rmap", "7") == 1
     assert "as root" in capsys.readouterr().err
 

@@ -30,10 +30,10 @@ def trigger(word: str) -> str:
     return f"echo before; echo {word} > {TRIGGER}; echo after"
 
 
-def guest_run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def guest_run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the guest/run command."""
     return subprocess.run([str(paths.REPO / "guest/run"), *arguments], text=True, check=False, timeout=1800,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+                          capture_output=True, stdin=subprocess.DEVNULL)
 
 
 def test_output_status_and_surroundings(kernel: str) -> None:
@@ -91,7 +91,7 @@ def test_run_prints_the_splat() -> None:
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_the_debug_kernels_checkers_are_seen() -> None:
-    """A walk over shared tables that did not ask, locks in either order, a write past an object and a leak are reported.
+    """A walk over shared tables that did not ask, locks in either order, a write past an object and a leak are told.
 
     The locks come before KASAN's report, which ends lockdep.
     """

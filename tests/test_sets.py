@@ -110,7 +110,7 @@ def test_what_stays_worse_fails(host: Path) -> None:
     worse = {**GOOD, "a: x": "fail"}
     guests = Guests(host, quire=[worse, worse])
     guests.record(GOOD)
-    with pytest.raises(AssertionError, match="(?s)a: x: pass on vanilla, fail here.*make kernel VARIANT=vanilla"):
+    with pytest.raises(AssertionError, match=r"(?s)a: x: pass on vanilla, fail here.*make kernel VARIANT=vanilla"):
         sets.compare(guests.set, "quire", 1)
 
 

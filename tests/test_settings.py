@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,12 @@ def test_what_was_saved_is_set_again(root: Path, monkeypatch: pytest.MonkeyPatch
     (root / "proc/sys/vm/scrub_load").write_text("7\n", encoding="utf-8")
     capsys.readouterr()
     real, written = os.write, []
-    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or real(fd, data))
+
+    def write(fd: int, data: bytes) -> int:
+        written.append(data)
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
     assert run(root, "apply", "--strict") == 0
     out = capsys.readouterr().out
     assert values(root) == before and sorted(written) == [b"1", b"1", b"16", b"cpu"]
@@ -173,10 +179,10 @@ def test_the_example_in_the_manual_can_be_set(root: Path) -> None:
 
 def unit(path: Path) -> configparser.ConfigParser:
     """Return a unit; of a key that is there twice, the values one below the other."""
-    class Lines(dict[str, list[str]]):
+    class Lines(dict[str, Any]):
         """A section that keeps every value of a key."""
 
-        def __setitem__(self, key: str, value: list[str]) -> None:
+        def __setitem__(self, key: str, value: Any) -> None:
             super().__setitem__(key, self[key] + value if key in self and isinstance(value, list) else value)
 
     parser = configparser.ConfigParser(strict=False, interpolation=None, dict_type=Lines)

@@ -20,8 +20,8 @@ SLOW = ("shm_huge", "shm_nodes", "shm_numbers")
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """The selftests pass with the feature on, and none of them is skipped as a whole; pages move between two nodes."""
     slow = () if kernel == "debug" else SLOW
-    selftests("shm_basic", "shm_calls", "shm_cgroup", "shm_foreign", "shm_single", "shm_walk", *slow, append="quire=shm",
-              numa=2)
+    selftests("shm_basic", "shm_calls", "shm_cgroup", "shm_foreign", "shm_single", "shm_walk", *slow,
+              append="quire=shm", numa=2)
 
 
 @pytest.mark.soak

@@ -4,27 +4,23 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from bench.pressure import simulate
 from guest import paths
 
 SCRIPT = paths.REPO / "bench" / "pressure" / "simulate.py"
-SPEC = importlib.util.spec_from_file_location("simulate", SCRIPT)
-assert SPEC and SPEC.loader
-simulate = importlib.util.module_from_spec(SPEC)
-sys.modules["simulate"] = simulate
-SPEC.loader.exec_module(simulate)
 
 SMALL = simulate.Machine(cpus=4, users=2, gb=1, running=2)
 VANILLA, EACH_PAGE, EACH_BATCH, USERS = range(4)
 
 
-def costs(**changes: float) -> list[simulate.Cost]:
+def costs(**changes: Any) -> list[simulate.Cost]:
     """Return what each way costs on the small machine, with changes."""
     return [simulate.cost(way, dataclasses.replace(SMALL, **changes)) for way in simulate.WAYS]
 

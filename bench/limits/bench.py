@@ -2,6 +2,7 @@
 """Redis and PostgreSQL in a memory cgroup whose limit they meet, with swap in compressed memory."""
 
 from bench.core import Aim, Benchmark, Options
+from bench.lib import postgresql
 
 # Of what a snapshot needs, which is the server's memory and an eighth of it, and of the pool that connections read.
 REDIS = (120, 90)
@@ -44,25 +45,8 @@ def postgres(options: Options) -> str:
     pool_mb = options.pick(1024, 256, 64)
     rows = pool_mb * 128 * 15 // 16
     return f"""group postgres
-bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
-mkdir -p home
-chown postgres: home
-cd home
-as() {{ setpriv --reuid postgres --regid postgres --init-groups env HOME="$PWD" "$@"; }}
-as "$bin/initdb" --no-sync -A trust -D data >initdb.log 2>&1 || {{ cat initdb.log; exit 1; }}
-cat >>data/postgresql.conf <<END
-shared_buffers = {pool_mb}MB
-huge_pages = off
-fsync = off
-wal_level = minimal
-max_wal_senders = 0
-autovacuum = off
-jit = off
-max_parallel_workers_per_gather = 0
-listen_addresses = ''
-unix_socket_directories = '$PWD'
-END
-(echo 0 >$group/cgroup.procs; as "$bin/pg_ctl" -w -t 300 -D data -l log start >/dev/null) || {{ cat log; exit 1; }}
+{postgresql.cluster(pool_mb)}
+(echo 0 >$group/cgroup.procs; as {postgresql.START}) || {{ cat log; exit 1; }}
 # One row a page, found by its place in the file.
 as "$bin/psql" -q -h "$PWD" postgres -c "create table filler (page text); alter table filler alter page
     set storage plain; insert into filler select repeat('x', 8000) from generate_series(1, {rows})"

@@ -4,7 +4,8 @@
 from bench.core import Aim, Benchmark, Figure, Options
 
 # What is left of a fault without its clear bounds what is gained.
-CEILING = ("hardware's ceiling is some 1.5 times for 4 KB pages, and 7.5 (as measured in 2004) to 10 times for 2 MiB pages")
+CEILING = ("hardware's ceiling is some 1.5 times for 4 KB pages, and 7.5 (as measured in 2004) to 10 times for 2 MiB "
+           "pages")
 LINES = {"huge": (1, 64, 4096, 0), "small": (1, 16, 0)}  # 0: all of the page
 
 

@@ -4,6 +4,7 @@
 import dataclasses
 
 from bench.core import Aim, Benchmark, Figure, Options
+from bench.lib import postgresql
 
 
 def script(options: Options) -> str:
@@ -12,28 +13,10 @@ def script(options: Options) -> str:
     few = dataclasses.replace(options, quick=options.quick or options.icount)
     readers = few.pick(100, 40, 4)
     pool_mb = few.pick(1024, 256, 64)
-    # Four tables that fill the pool together. A scan of more than a quarter of it would go through a small ring instead.
+    # Four tables that fill the pool together: a scan of more than a quarter of it would go through a small ring.
     rows = pool_mb * 128 * 15 // 64
-    return f"""bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
-mkdir -p home
-chown postgres: home
-cd home
-as() {{ setpriv --reuid postgres --regid postgres --init-groups env HOME="$PWD" "$@"; }}
-as "$bin/initdb" --no-sync -A trust -D data >initdb.log 2>&1 || {{ cat initdb.log; exit 1; }}
-cat >>data/postgresql.conf <<END
-shared_buffers = {pool_mb}MB
-huge_pages = off
-fsync = off
-wal_level = minimal
-max_wal_senders = 0
-autovacuum = off
-jit = off
-max_parallel_workers_per_gather = 0
-max_connections = 250
-listen_addresses = ''
-unix_socket_directories = '$PWD'
-END
-as "$bin/pg_ctl" -w -t 300 -D data -l log start >/dev/null || {{ cat log; exit 1; }}
+    return f"""{postgresql.cluster(pool_mb, "max_connections = 250")}
+as {postgresql.START} || {{ cat log; exit 1; }}
 bench() {{ as "$bin/pgbench" -n -h "$PWD" "$@" postgres 2>>pgbench.log || {{ cat pgbench.log; exit 1; }}; }}
 as "$bin/pgbench" -i -q -h "$PWD" -s {options.pick(10, 5, 1)} postgres >init.log 2>&1 || {{ cat init.log; exit 1; }}
 tps() {{ awk '/^tps/ {{ print $3; exit }}' "$1"; }}

@@ -173,7 +173,7 @@ def sizes_table(machine: Machine) -> str:
         other = dataclasses.replace(machine, dirty=0.0, cpus=cpus, users=users, running=max(1, cpus // 2))
         costs = [cost(way, other) for way in WAYS]
         rows.append([f"{cpus}, {users:,}", *(f"{one.total_s:,.0f}{f', {one.other_share:.1%}' if way.all_flush else ''}"
-                                             for way, one in zip(WAYS, costs))])
+                                             for way, one in zip(WAYS, costs, strict=True))])
     return markdown(header, rows)
 
 

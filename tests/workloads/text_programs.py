@@ -23,7 +23,7 @@ REPO = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(REPO / "tool"))
 
-from quirelib import processes  # noqa: E402  pylint: disable=wrong-import-position
+from quirelib import processes  # noqa: E402
 
 FEATURE = Path("/sys/kernel/mm/quire/text")
 NODE = "let s = 0; for (let i = 0; i < 30; i++) s += JSON.stringify([...Array(400)].map((_, k) => ({k}))).length;"

@@ -63,8 +63,7 @@ def cmdline(_quire: Quire, root: Path) -> str:
 
 def log(_quire: Quire, _root: Path) -> str:
     """Return the kernel's messages about quire, and whole warnings that name it, without registers."""
-    done = subprocess.run(["dmesg"], text=True, errors="replace", check=False, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE)
+    done = subprocess.run(["dmesg"], text=True, errors="replace", check=False, capture_output=True)
     if done.returncode:
         return f"(dmesg says: {done.stderr.strip()})\n"
     return "".join(f"{line}\n" for line in of_quire(done.stdout.splitlines()))

@@ -65,8 +65,10 @@ static inline bool quire_shm_reader(struct vm_area_struct *vma)
  */
 static inline bool quire_shm_unlisted(pmd_t pmd)
 {
-	return pmd_pt_file(pmd) &&
-	       data_race(quire_pt_state(quire_pmd_ptdesc(pmd))->flags & QUIRE_PT_UNLISTED);
+	if (!pmd_pt_file(pmd))
+		return false;
+	/* Only a hint, see above. */
+	return data_race(quire_pt_state(quire_pmd_ptdesc(pmd))->flags & QUIRE_PT_UNLISTED);
 }
 
 /**

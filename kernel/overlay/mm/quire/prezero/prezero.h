@@ -94,11 +94,11 @@ int prezero_scrub_init(void);
  * @start: (C) get ready; may sleep; 0, or -errno and the engine is not used. May be NULL.
  * @stop: (C) the engine is no longer used and has no block under way. May be NULL.
  * @zero: (C) zero a block and return when that is done; may sleep; several tasks may call
- * 	it at once. 0: the block is zero. -EINPROGRESS: the engine may write to the
- * 	block at any time from now on, forever. Other errors: the block may hold
- * 	anything, but the engine has let go of it.
+ *	it at once. 0: the block is zero. -EINPROGRESS: the engine may write to the
+ *	block at any time from now on, forever. Other errors: the block may hold
+ *	anything, but the engine has let go of it.
  * @distrust: (C) the engine reported a block as done that was not, so its writes may still
- * 	come; it must not be started again. May be NULL.
+ *	come; it must not be started again. May be NULL.
  *
  * Key: C constant; S set by @start, constant while the engine is in use.
  *

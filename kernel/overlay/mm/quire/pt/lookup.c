@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How readers and the reverse map map and lock a page table that may be shared. pt.c has the rules.
+ * How readers and the reverse map get to a page table that may be shared, with its lock held.
+ * pt.c has the rules.
  */
 #include <linux/mm.h>
 #include <linux/rmap.h>

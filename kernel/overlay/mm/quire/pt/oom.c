@@ -58,7 +58,9 @@ struct orphan_count {
 /* RCU keeps the table. Its state is read without the PTL: any recent value will do. */
 static void count_orphan(struct orphan_count *count, pmd_t *pmd)
 {
+	struct mm_struct *owner;
 	struct ptdesc *pt;
+	unsigned int users;
 	pmd_t seen;
 
 	if (pmd == count->last)
@@ -69,8 +71,12 @@ static void count_orphan(struct orphan_count *count, pmd_t *pmd)
 	if (!pmd_pt_cow(seen))
 		return;
 	pt = quire_pmd_ptdesc(seen);
-	if (data_race(*quire_pt_owner(pt)) == quire_pt_orphans)
-		count->parts += PTRS_PER_PTE * PARTS / max(data_race(quire_pt_state(pt)->users), 1U);
+	/* An estimate: what either is at some moment will do. */
+	owner = data_race(*quire_pt_owner(pt));
+	/* Likewise. */
+	users = data_race(quire_pt_state(pt)->users);
+	if (owner == quire_pt_orphans)
+		count->parts += PTRS_PER_PTE * PARTS / max(users, 1U);
 }
 
 /* A PUD callback, because a walk that visits PMDs adopts a table that nobody else uses. */

@@ -50,6 +50,7 @@ static inline bool quire_pt_has_other_users(pmd_t *pmd)
 
 	guard(rcu)();
 	seen = pmdp_get_lockless(pmd);
+	/* Stale at worst, see above. */
 	return pmd_pt_marked(seen) && data_race(quire_pt_state(quire_pmd_ptdesc(seen))->users) > 1;
 }
 

@@ -318,7 +318,7 @@ void *__quire_rmap_next(struct ma_state *mas, unsigned long max)
 /**
  * __quire_rmap_store_area - put a child's VMA where its parent's is
  * @vmi: of the child's tree, a copy of the parent's that nobody else sees yet;
- * 	it found @orig last
+ *	it found @orig last
  * @orig: the parent's VMA
  * @new: the child's VMA, which covers the same range
  *

@@ -69,6 +69,7 @@ static bool has_many_users(struct vm_area_struct *vma)
 	/* Stale at worst: whatever the pointer has pointed to is in the chain. */
 	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
 
+	/* An estimate. */
 	return data_race(anon_vma->num_active_vmas + anon_vma->num_children) > DEFER_USERS;
 }
 

@@ -8,11 +8,11 @@
  * two fields, anon_vma and vm_private_data, which VMAs without a file and without vm_ops
  * do not use either, in the order of struct anon_vma_chain. So the VMA is its own link:
  *
- * 	anon_vma_chain		vm_area_struct
- * 	vma			vm_private_data, the VMA itself
- * 	anon_vma		anon_vma
- * 	same_vma		anon_vma_chain, an empty list
- * 	rb, rb_subtree_last	shared.rb, shared.rb_subtree_last
+ *	anon_vma_chain		vm_area_struct
+ *	vma			vm_private_data, the VMA itself
+ *	anon_vma		anon_vma
+ *	same_vma		anon_vma_chain, an empty list
+ *	rb, rb_subtree_last	shared.rb, shared.rb_subtree_last
  *
  * Walks of a tree find the VMA by this link as by any other. A child's link is behind
  * its parent's, as fork needs it, until the parent's link moves out: only a walk that
@@ -243,7 +243,7 @@ void __quire_rmap_unlink_inside(struct vm_area_struct *vma)
 /**
  * __quire_rmap_clone_inside - give a VMA the link of another one that has it inside
  * @dst: a copy of @src, or of a part of it, in no tree yet; or a child's, without an
- * 	anon_vma, if fork does not borrow any more
+ *	anon_vma, if fork does not borrow any more
  * @src: the other VMA
  *
  * Replaces anon_vma_clone(). A copy has room for a link, too. A child gets a link in its

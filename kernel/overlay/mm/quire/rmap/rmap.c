@@ -610,6 +610,7 @@ static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
 {
 	struct anon_vma *anon_vma = READ_ONCE(vma->anon_vma);
 	unsigned long links;
+	int class;
 
 	if (!anon_vma)
 		return;
@@ -621,7 +622,8 @@ static void count_chain(struct chain_count *counts, struct vm_area_struct *vma)
 	anon_vma_unlock_read(anon_vma);
 	counts->areas++;
 	counts->links += links;
-	counts->lengths[min(order_base_2(max(links, 1UL)), CHAIN_CLASSES - 1)]++;
+	class = order_base_2(max(links, 1UL));
+	counts->lengths[min(class, CHAIN_CLASSES - 1)]++;
 }
 
 /* For /proc/PID/quire: the size of the reverse map of a process's anonymous memory. */

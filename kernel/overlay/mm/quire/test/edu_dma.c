@@ -13,9 +13,9 @@
  * @fill: offer to fill memory; else only to copy. At boot.
  * @dma_bits: width of the device's addresses. At boot.
  * @fail_in, @lie_in, @hang_in: the Nth transfer from now on reports an error;
- * 	does nothing and reports that it is done; never ends. 0 is none.
+ *	does nothing and reports that it is done; never ends. 0 is none.
  * @late_write: a hung transfer writes nonzero bytes after the channel was told
- * 	to stop and has said that it did.
+ *	to stop and has said that it did.
  *
  * Locking: edu.lock covers the lists and the cookies. Only the work moves memory, and
  * it stops once a transfer hangs: then edu_late() may move memory.

@@ -13,10 +13,10 @@
  * access, by opening the file or to truncate it, calls quire_text_writer() before it
  * changes anything, and that voids the copies of that file:
  *
- * 	worker					writer
- * 	text_copy.inode = inode			get_write_access()
- * 	full barrier				full barrier
- * 	inode_is_open_for_write(): no copies	text_copy.inode == inode: stale
+ *	worker					writer
+ *	text_copy.inode = inode			get_write_access()
+ *	full barrier				full barrier
+ *	inode_is_open_for_write(): no copies	text_copy.inode == inode: stale
  *
  * One of the two sees the other, or the writer has come and gone before the
  * first page is copied. If the writer comes and goes after that, the worker sees
@@ -136,6 +136,7 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 	if (!text_known(inode))
 		return;
 	WRITE_ONCE(text_copy.stale, false);
+	/* Pairs with __quire_text_writer(): its writer sees the cleared mark before it sets it. */
 	smp_store_release(&text_copy.inode, inode);
 	smp_mb();	/* pairs with the barrier of get_write_access() */
 	if (inode_is_open_for_write(inode))
@@ -193,6 +194,7 @@ void quire_text_copy_end(void)
  */
 void __quire_text_writer(const struct inode *inode)
 {
+	/* Pairs with quire_text_copy_ahead(). */
 	if (smp_load_acquire(&text_copy.inode) != inode)
 		return;
 	WRITE_ONCE(text_copy.stale, true);
