@@ -35,6 +35,16 @@ def verbs() -> set[str]:
     return set(re.findall(r"^([a-z][a-z-]*):", (paths.REPO / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
+def test_lines_of_hooks() -> None:
+    """CONTRIBUTING.md says how many lines the hooks add and remove, and in how many files."""
+    listed = subprocess.run(["git", "apply", "--numstat", *sorted((paths.REPO / "kernel/hooks").glob("*.patch"))],
+                            cwd=paths.REPO, text=True, check=True, capture_output=True).stdout
+    rows = [line.split("\t") for line in listed.splitlines()]
+    added, removed = (sum(int(row[at]) for row in rows) for at in (0, 1))
+    said = re.search(r"add (\d+) lines\s+and remove (\d+), in (\d+) files", tracked()["CONTRIBUTING.md"])
+    assert said and [int(number) for number in said.groups()] == [added, removed, len({row[2] for row in rows})]
+
+
 def test_no_path_of_a_machine() -> None:
     """No file names a place where somebody's clone, or its neighbours, happen to be."""
     here = re.escape(str(paths.REPO))
