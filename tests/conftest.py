@@ -81,7 +81,7 @@ def fixture_selftest_programs() -> Path:
     paths.BUILD.mkdir(exist_ok=True)
     with open(paths.BUILD / ".selftests.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(["make", "-C", str(SELFTESTS), f"OUTPUT={PROGRAMS}",
+        done = subprocess.run(["make", f"-j{os.cpu_count()}", "-C", str(SELFTESTS), f"OUTPUT={PROGRAMS}",
                                f"KSFT={paths.TREE / 'tools/testing/selftests'}"], text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, f"the selftests do not build:\n{_tail(done.stdout)}"
