@@ -76,7 +76,7 @@ void quire_pt_show_orphans(void);
 unsigned long __quire_pt_oom_points(struct mm_struct *mm);
 
 /**
- * quire_pt_used - was a page table ever shared since boot?
+ * quire_pt_used - may there be a shared page table?
  *
  * Vanilla: every page table is private.
  * Context: any.
@@ -311,8 +311,8 @@ static inline void quire_pt_unshare_nofail(struct vm_area_struct *vma, pmd_t *pm
  * @new_addr: the new address
  *
  * Vanilla: does nothing.
- * Context: move_page_tables(), for each page table or part of one; mmap_lock is held for writing;
- * may sleep.
+ * Context: move_page_tables(), for each page table or part of one that is not moved along with a
+ * whole table of PMDs; mmap_lock is held for writing; may sleep.
  */
 static inline void quire_pt_move(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 				 struct vm_area_struct *new_vma, pmd_t *new_pmd,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The state of a shared page table, in words of its ptdesc that a live PTE table does not use. It
- * is valid only while a marked PMD points to the table, and changes only under the table's page
- * table lock.
+ * is valid only while a marked PMD points to the table or a leaver has not let go of it, and changes
+ * only under the table's page table lock.
  */
 #ifndef _LINUX_QUIRE_PT_STATE_H
 #define _LINUX_QUIRE_PT_STATE_H

@@ -51,7 +51,7 @@ bool __quire_shm_place(unsigned long len, unsigned long flags);
  *
  * Such a VMA has no anonymous page, so it needs no anon_vma.
  * Vanilla: prepares an anon_vma for it.
- * Context: mmap_lock or the VMA's lock is held.
+ * Context: mmap_lock is held.
  * Return: whether it is.
  */
 static inline bool quire_shm_reader(struct vm_area_struct *vma)
@@ -156,7 +156,7 @@ static inline void quire_shm_walk_end(atomic_t *walking)
  * @sync: the caller must not miss an entry
  *
  * The last user clears its PMD before it drops the entries, both under the PMD's lock.
- * Vanilla: does nothing.
+ * Vanilla: does so only for what a PMD may map.
  * Context: page_vma_mapped_walk(); a lock of the reverse map is held, and no page table lock.
  */
 static inline void quire_shm_sync_none(struct mm_struct *mm, pmd_t *pmd, bool sync)
@@ -171,7 +171,7 @@ static inline void quire_shm_sync_none(struct mm_struct *mm, pmd_t *pmd, bool sy
  * @pmd: the PMD, which is none
  * @details: as for zap_pte_range()
  *
- * Vanilla: does nothing.
+ * Vanilla: does so only for what a PMD may map.
  * Context: zap_pmd_range(); no page table lock is held.
  */
 static inline void quire_shm_zap_none(struct mm_struct *mm, pmd_t *pmd,
@@ -235,8 +235,8 @@ static inline bool quire_pte_moved(struct vm_fault *vmf)
  * @pmd: a copy of the PMD
  * @addr: the address
  *
- * For walkers that check the PMD after they have taken their reference. A walker that wants a page
- * of a copy-on-write table takes the slow path, which asks for it.
+ * GUP checks the PMD after it has taken its reference, and takes the slow path for a page of a
+ * copy-on-write table. perf takes no reference, and reports 4 KiB for such a table.
  * Vanilla: pte_offset_map().
  * Context: gup_fast_pte_range() and perf; interrupts are off.
  * Return: the PTE, for pte_unmap(), or NULL.

@@ -6,7 +6,8 @@
  * shm/shm.c has their rules. pt depends on neither feature: each registers a struct quire_pt_class,
  * and the PMD tells which one to call.
  *
- * Locking: none. quire_pt_classes is written at boot, before a table is shared.
+ * Locking: none. Each entry of quire_pt_classes is written at boot, before a table of its kind is
+ * shared.
  */
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
@@ -165,9 +166,13 @@ void quire_pt_count_flush(enum quire_pt_kind kind, enum quire_pt_flush why)
 int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr,
 		       enum quire_pt_cause cause, gfp_t gfp)
 {
-	enum quire_pt_kind kind = quire_pt_kind(pmdp_get_lockless(pmd));
+	pmd_t seen = pmdp_get_lockless(pmd);
 
-	return quire_pt_classes[kind]->unshare(vma, pmd, addr & PMD_MASK, cause, gfp);
+	/* Another thread was faster. */
+	if (!pmd_pt_marked(seen))
+		return 0;
+	return quire_pt_classes[quire_pt_kind(seen)]->unshare(vma, pmd, addr & PMD_MASK, cause,
+							      gfp);
 }
 
 /**
@@ -182,9 +187,12 @@ int __quire_pt_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long add
  */
 bool __quire_pt_still_shared(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 {
-	enum quire_pt_kind kind = quire_pt_kind(pmdp_get_lockless(pmd));
+	pmd_t seen = pmdp_get_lockless(pmd);
 
-	return quire_pt_classes[kind]->still_shared(vma, pmd, addr & PMD_MASK);
+	/* Another thread was faster. */
+	if (!pmd_pt_marked(seen))
+		return false;
+	return quire_pt_classes[quire_pt_kind(seen)]->still_shared(vma, pmd, addr & PMD_MASK);
 }
 
 /**

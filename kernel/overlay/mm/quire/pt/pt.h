@@ -109,14 +109,14 @@ static inline enum quire_pt_kind quire_pt_kind(pmd_t pmd)
  * @unshare: stop a process from using a table; as __quire_pt_unshare()
  * @still_shared: as __quire_pt_still_shared()
  * @reached: how many pages a process may reach through such tables without being charged for them,
- *	and in how many tables; waits for no lock. May be NULL.
- * @check: what is wrong with a table, or NULL; its PTL is held. May be NULL, and @tables, @pmds and
- *	@charged are NULL then.
+ *	and in how many tables; waits for no lock
+ * @check: what is wrong with a table, or NULL; its PTL is held
  * @tables: how many tables there are
  * @pmds: how many of a process's PMDs point to such tables, as counted
  * @charged: what their entries are charged as: pages, by MM_*
  *
- * Addresses are those of the table's first entry.
+ * Addresses are those of the table's first entry. @reached and what follows are NULL for
+ * QUIRE_PT_COW.
  */
 struct quire_pt_class {
 	struct quire_feature *feature;

@@ -87,6 +87,12 @@ int __quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 	return __quire_pt_unshare(vma, pmd, addr, QUIRE_PT_SYSCALL, 0);
 }
 
+/* For a warning that is not about a certain table. */
+static const struct quire_pt_class *a_class(void)
+{
+	return quire_pt_classes[QUIRE_PT_COW] ?: quire_pt_classes[QUIRE_PT_FILE];
+}
+
 static int unshare_entry(pmd_t *pmd, unsigned long addr, unsigned long next,
 			 struct mm_walk *walk)
 {
@@ -128,8 +134,7 @@ int __quire_pt_unshare_range(struct vm_area_struct *vma, unsigned long start,
 		return 0;
 	ret = walk_page_range_vma(vma, start, end, &unshare_ops, NULL);
 	if (ret == -EINVAL)
-		quire_warn(quire_pt_classes[QUIRE_PT_COW]->feature,
-			   "a range that is not in its VMA\n");
+		quire_warn(a_class()->feature, "a range that is not in its VMA\n");
 	return ret;
 }
 
