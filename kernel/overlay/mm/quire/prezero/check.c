@@ -11,7 +11,7 @@
  * at a time, so that no block is taken while it is checked, and once more over all
  * lists of the zone, which must agree with its count. mem_hotplug_lock is held for
  * reading throughout, so that no memory goes away. prezero_hibernate takes the locks
- * that prezero_pm_event() takes.
+ * that quire_prezero_pm_event() takes.
  *
  * Lifetime: the files are made at boot and stay; a report belongs to its reader.
  *
@@ -45,7 +45,7 @@ static unsigned long check_block(struct page *page, struct prezero_report *repor
 	if (!PageZeroed(page))
 		return nr;
 	report->marked += nr;
-	if (!prezero_is_zero(page_address(page), nr << PAGE_SHIFT))
+	if (!quire_prezero_is_zero(page_address(page), nr << PAGE_SHIFT))
 		report->dirty++;
 	return nr;
 }
@@ -82,7 +82,7 @@ static void check_count(struct zone *zone, struct prezero_report *report)
 		list_for_each_entry(page, &zone->free_area[order].free_list[mt], buddy_list)
 			if (PageZeroed(page))
 				pages += 1UL << order;
-	report->miscounted += abs_diff(pages, prezero_zone(zone)->pages);
+	report->miscounted += abs_diff(pages, quire_prezero_zone(zone)->pages);
 	spin_unlock_irq(&zone->lock);
 }
 
@@ -100,7 +100,8 @@ static int prezero_check_show(struct seq_file *m, void *v)
 	seq_printf(m, "marked_pages %lu\ndirty_blocks %lu\nmiscounted_pages %lu\n",
 		   report.marked, report.dirty, report.miscounted);
 	if (report.dirty || report.miscounted)
-		quire_warn(&prezero_feature, "%lu marked blocks are not zero, %lu pages miscounted\n",
+		quire_warn(&quire_prezero_feature,
+			   "%lu marked blocks are not zero, %lu pages miscounted\n",
 			   report.dirty, report.miscounted);
 	return 0;
 }
@@ -110,7 +111,7 @@ static int prezero_hibernate_set(void *data, u64 value)
 {
 	if (value > 1)
 		return -EINVAL;
-	prezero_pm_event(value ? PM_HIBERNATION_PREPARE : PM_POST_HIBERNATION);
+	quire_prezero_pm_event(value ? PM_HIBERNATION_PREPARE : PM_POST_HIBERNATION);
 	return 0;
 }
 DEFINE_DEBUGFS_ATTRIBUTE(prezero_hibernate_fops, NULL, prezero_hibernate_set, "%llu\n");

@@ -90,7 +90,7 @@ static bool submit(dma_addr_t addr, size_t len)
 
 static int hang(void)
 {
-	bool trust = READ_ONCE(prezero_trust_stop);
+	bool trust = READ_ONCE(quire_prezero_trust_stop);
 	int ret;
 
 	dma.hung = true;
@@ -103,7 +103,7 @@ static int hang(void)
 /* Zeroes as much as the channel takes at once. Returns the number of bytes, or -errno. */
 static ssize_t run_transfers(dma_addr_t addr, size_t len, size_t transfer)
 {
-	unsigned long limit = msecs_to_jiffies(READ_ONCE(prezero_engine_timeout_ms));
+	unsigned long limit = msecs_to_jiffies(READ_ONCE(quire_prezero_engine_timeout_ms));
 	unsigned int nr = 0;
 	size_t at = 0;
 
@@ -239,7 +239,7 @@ static void dma_stop(struct quire_zero_engine *engine)
 	dma_release_channel(dma.chan);
 }
 
-struct quire_zero_engine prezero_dma_engine = {
+struct quire_zero_engine quire_prezero_dma_engine = {
 	.name = "dma",
 	.start = dma_start,
 	.stop = dma_stop,

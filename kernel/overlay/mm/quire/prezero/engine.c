@@ -13,7 +13,7 @@
  *   reference on each page, as if allocated, so that nothing waits for it to become
  *   free: taking a block of memory offline around it fails at once.
  *
- * Locking: prezero_zero() is called while scrubbing is not halted, and the engine
+ * Locking: quire_prezero_zero() is called while scrubbing is not halted, and the engine
  * is changed while it is halted, by one task at a time under engine_mutex; so no
  * engine is stopped while it zeroes. Tasks that zero may change engine_dropped and
  * engine_failures at any time.
@@ -42,14 +42,14 @@
 #define MAX_FAILURES	3
 #define GUARD		(~0UL)
 
-unsigned int prezero_engine_timeout_ms = 2000;
+unsigned int quire_prezero_engine_timeout_ms = 2000;
 
 /* Do we believe an engine that says it has stopped after a hang, or after a false "done"? */
-unsigned int prezero_trust_stop;
+unsigned int quire_prezero_trust_stop;
 
 /* Key: H changed under engine_mutex while scrubbing is halted; A atomic, no lock. */
 static DEFINE_MUTEX(engine_mutex);
-static struct quire_zero_engine *engine = &prezero_cpu_engine;	/* (H) */
+static struct quire_zero_engine *engine = &quire_prezero_cpu_engine;	/* (H) */
 static bool engine_dropped;		/* (A) */
 static atomic_t engine_failures;	/* (A) */
 
@@ -84,14 +84,14 @@ static int cpu_zero(struct quire_zero_engine *e, struct page *page, unsigned int
 	return 0;
 }
 
-struct quire_zero_engine prezero_cpu_engine = {
+struct quire_zero_engine quire_prezero_cpu_engine = {
 	.name = "cpu",
 	.zero = cpu_zero,
 };
 
 static struct quire_zero_engine * const engines[] = {
-	&prezero_cpu_engine,
-	IS_ENABLED(CONFIG_DMA_ENGINE) ? &prezero_dma_engine : &prezero_cpu_engine,
+	&quire_prezero_cpu_engine,
+	IS_ENABLED(CONFIG_DMA_ENGINE) ? &quire_prezero_dma_engine : &quire_prezero_cpu_engine,
 };
 
 /* Not instrumented, because KASAN does not allow access to free memory. */
@@ -111,14 +111,14 @@ static bool guards_are_zero(void *start, size_t len, size_t transfer)
 	size_t at;
 
 	for (at = 0; at < len; at += transfer)
-		if (!prezero_is_zero(start + at, sizeof(long)) ||
-		    !prezero_is_zero(start + at + transfer - sizeof(long), sizeof(long)))
+		if (!quire_prezero_is_zero(start + at, sizeof(long)) ||
+		    !quire_prezero_is_zero(start + at + transfer - sizeof(long), sizeof(long)))
 			return false;
 	return true;
 }
 
 /**
- * prezero_engine_try - have an engine zero a block, and check the result
+ * quire_prezero_engine_try - have an engine zero a block, and check the result
  * @e: the engine
  * @page: the block's head, not on any list
  * @order: its order
@@ -126,7 +126,7 @@ static bool guards_are_zero(void *start, size_t len, size_t transfer)
  * Context: may sleep.
  * Return: what the engine returned, or -EBADMSG if it claims to be done and is not.
  */
-int prezero_engine_try(struct quire_zero_engine *e, struct page *page, unsigned int order)
+int quire_prezero_engine_try(struct quire_zero_engine *e, struct page *page, unsigned int order)
 {
 	void *start = page_address(page);
 	size_t len = PAGE_SIZE << order, transfer = min(len, e->transfer);
@@ -138,7 +138,7 @@ int prezero_engine_try(struct quire_zero_engine *e, struct page *page, unsigned 
 		return ret;
 	if (!guards_are_zero(start, len, transfer))
 		return -EBADMSG;
-	if (READ_ONCE(prezero_verify) && !prezero_is_zero(start, len))
+	if (READ_ONCE(quire_prezero_verify) && !quire_prezero_is_zero(start, len))
 		return -EBADMSG;
 	return 0;
 }
@@ -172,7 +172,7 @@ static void failed(struct quire_zero_engine *e, int error)
 }
 
 /**
- * prezero_zero - zero an isolated block
+ * quire_prezero_zero - zero an isolated block
  * @page: its head
  * @order: its order
  *
@@ -180,23 +180,23 @@ static void failed(struct quire_zero_engine *e, int error)
  * Return: true if the block is lost to an engine that may still write to it; false
  * if it is zero.
  */
-bool prezero_zero(struct page *page, unsigned int order)
+bool quire_prezero_zero(struct page *page, unsigned int order)
 {
 	struct quire_zero_engine *e = engine;
 	int ret;
 
-	if (e == &prezero_cpu_engine || READ_ONCE(engine_dropped)) {
+	if (e == &quire_prezero_cpu_engine || READ_ONCE(engine_dropped)) {
 		cpu_zero(NULL, page, order);
 		return false;
 	}
-	ret = prezero_engine_try(e, page, order);
+	ret = quire_prezero_engine_try(e, page, order);
 	if (!ret) {
 		atomic_set(&engine_failures, 0);
 		prezero_count(PREZERO_ENGINE_PAGES, 1L << order);
 		return false;
 	}
 	failed(e, ret);
-	if (ret == -EBADMSG && !READ_ONCE(prezero_trust_stop)) {
+	if (ret == -EBADMSG && !READ_ONCE(quire_prezero_trust_stop)) {
 		if (e->distrust)
 			e->distrust(e);
 		ret = -EINPROGRESS;
@@ -210,38 +210,38 @@ bool prezero_zero(struct page *page, unsigned int order)
 }
 
 /**
- * prezero_engine_name - the engine in use
+ * quire_prezero_engine_name - the engine in use
  *
  * Context: any; takes no lock.
  * Return: its name; "cpu" if the chosen engine is dropped.
  */
-const char *prezero_engine_name(void)
+const char *quire_prezero_engine_name(void)
 {
-	return READ_ONCE(engine_dropped) ? prezero_cpu_engine.name : READ_ONCE(engine)->name;
+	return READ_ONCE(engine_dropped) ? quire_prezero_cpu_engine.name : READ_ONCE(engine)->name;
 }
 
 static void change_engine(struct quire_zero_engine *to)
 {
 	struct quire_zero_engine *from = engine;
 
-	prezero_scrub_halt();
+	quire_prezero_scrub_halt();
 	WRITE_ONCE(engine, to);
 	WRITE_ONCE(engine_dropped, false);
 	atomic_set(&engine_failures, 0);
-	prezero_scrub_go_on();
+	quire_prezero_scrub_go_on();
 	if (from->stop)
 		from->stop(from);
 }
 
 /**
- * prezero_engine_choose - use an engine from now on
+ * quire_prezero_engine_choose - use an engine from now on
  * @name: "cpu" or another engine's name
  *
  * Context: may sleep; takes engine_mutex, and halts scrubbing.
  * Return: 0, -EINVAL for an unknown name, or the error of the engine's start; after
  * that error the previous engine stays in use, or the CPU if it is the same engine.
  */
-int prezero_engine_choose(const char *name)
+int quire_prezero_engine_choose(const char *name)
 {
 	struct quire_zero_engine *to = NULL;
 	unsigned int i;
@@ -254,7 +254,7 @@ int prezero_engine_choose(const char *name)
 		return -EINVAL;
 	mutex_lock(&engine_mutex);
 	if (to == engine && READ_ONCE(engine_dropped))
-		change_engine(&prezero_cpu_engine);
+		change_engine(&quire_prezero_cpu_engine);
 	if (to != engine) {
 		ret = to->start ? to->start(to) : 0;
 		if (!ret)

@@ -49,23 +49,23 @@
 DEFINE_STATIC_KEY_FALSE(quire_prezero_key);
 DEFINE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 
-DEFINE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
+DEFINE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], quire_prezero_counts);
 
 /* Debug kernels check every page that is handed out as zero. */
-unsigned int prezero_verify __read_mostly = IS_ENABLED(CONFIG_DEBUG_VM);
+unsigned int quire_prezero_verify __read_mostly = IS_ENABLED(CONFIG_DEBUG_VM);
 
 unsigned int quire_prezero_lacks __read_mostly = NR_PAGE_ORDERS;
 
 static struct prezero_zone *prezero_zones __ro_after_init;
 
 /**
- * prezero_zone - what a zone holds
+ * quire_prezero_zone - what a zone holds
  * @zone: the zone
  *
  * Context: any; see struct prezero_zone for its lock.
  * Return: the zone's counts.
  */
-struct prezero_zone *prezero_zone(struct zone *zone)
+struct prezero_zone *quire_prezero_zone(struct zone *zone)
 {
 	return &prezero_zones[zone_to_nid(zone) * MAX_NR_ZONES + zone_idx(zone)];
 }
@@ -73,14 +73,14 @@ struct prezero_zone *prezero_zone(struct zone *zone)
 static void account(struct page *page, unsigned int order, int sign)
 {
 	struct zone *zone = page_zone(page);
-	struct prezero_zone *z = prezero_zone(zone);
+	struct prezero_zone *z = quire_prezero_zone(zone);
 
 	lockdep_assert_held(&zone->lock);
 	z->pages += sign * (1L << order);
 	z->blocks[order] += sign;
 	prezero_count(PREZERO_ZEROED_PAGES, sign * (1L << order));
 	if (unlikely(z->sated) && sign < 0)
-		prezero_scrub_taken(zone);
+		quire_prezero_scrub_taken(zone);
 }
 
 /* Pages counted as taken were not: they are marked or in use, or lost for reason @why. */
@@ -100,7 +100,7 @@ static bool mark(struct page *page, unsigned int order, int mt)
 {
 	struct zone *zone = page_zone(page);
 
-	if (prezero_zone(zone)->closed)
+	if (quire_prezero_zone(zone)->closed)
 		return false;
 	__SetPageZeroed(page);
 	list_move_tail(&page->buddy_list, &zone->free_area[order].free_list[mt]);
@@ -126,7 +126,7 @@ void __quire_prezero_freed(struct page *page, unsigned int order, int mt, unsign
 	if (marked != 1U << order) {
 		lost(PREZERO_LOST_MERGED, marked);
 		if (order >= READ_ONCE(quire_prezero_lacks))
-			prezero_scrub_wake();
+			quire_prezero_scrub_wake();
 	} else if (mark(page, order, mt)) {
 		not_taken(marked);
 	} else {
@@ -140,7 +140,7 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 	unsigned int order;
 
 	/* With a mark, the allocated part could get on a pcp list. */
-	if (prezero_zone(page_zone(page))->closed) {
+	if (quire_prezero_zone(page_zone(page))->closed) {
 		lost(PREZERO_LOST_DRAINED, 1UL << high);
 		return;
 	}
@@ -157,7 +157,7 @@ void __quire_prezero_split(struct page *page, unsigned int low,
 }
 
 /**
- * prezero_mark - a scrubbed block was put back on its list
+ * quire_prezero_mark - a scrubbed block was put back on its list
  * @page: its head, on a buddy list
  * @order: its order
  *
@@ -165,7 +165,7 @@ void __quire_prezero_split(struct page *page, unsigned int low,
  *
  * Context: zone->lock is held, and has been since the block was put back.
  */
-void prezero_mark(struct page *page, unsigned int order)
+void quire_prezero_mark(struct page *page, unsigned int order)
 {
 	if (!mark(page, order, get_pageblock_migratetype(page)))
 		return;
@@ -175,7 +175,7 @@ void prezero_mark(struct page *page, unsigned int order)
 
 bool __quire_prezero_has_huge(struct zone *zone)
 {
-	struct prezero_zone *z = prezero_zone(zone);
+	struct prezero_zone *z = quire_prezero_zone(zone);
 	unsigned int order;
 
 	for (order = pageblock_order; order <= MAX_PAGE_ORDER; order++)
@@ -193,7 +193,7 @@ static struct page *zeroed_of(struct zone *zone, unsigned int order, int mt)
 	struct list_head *list = &zone->free_area[order].free_list[mt];
 	struct page *page;
 
-	if (!prezero_zone(zone)->blocks[order] || list_empty(list))
+	if (!quire_prezero_zone(zone)->blocks[order] || list_empty(list))
 		return NULL;
 	page = list_last_entry(list, struct page, buddy_list);
 	if (PageZeroed(page))
@@ -209,7 +209,7 @@ static struct page *zeroed_of(struct zone *zone, unsigned int order, int mt)
  */
 static bool spares_huge(struct zone *zone, int mt)
 {
-	return mt == MIGRATE_MOVABLE && prezero_zone_has_enough(zone);
+	return mt == MIGRATE_MOVABLE && quire_prezero_zone_has_enough(zone);
 }
 
 /**
@@ -233,7 +233,7 @@ struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
 	struct page *page;
 
 	lockdep_assert_held(&zone->lock);
-	if (!prezero_zone(zone)->pages)
+	if (!quire_prezero_zone(zone)->pages)
 		return NULL;
 	for (*found = order; *found < NR_PAGE_ORDERS; ++*found) {
 		if (smaller && *found >= pageblock_order && !spares_huge(zone, mt))
@@ -249,11 +249,11 @@ struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
 
 bool __quire_prezero_isolates(struct zone *zone)
 {
-	return prezero_zone(zone)->isolates;
+	return quire_prezero_zone(zone)->isolates;
 }
 
 /**
- * prezero_is_zero - are all bytes zero
+ * quire_prezero_is_zero - are all bytes zero
  * @start: aligned to a word
  * @len: a multiple of a word
  *
@@ -263,7 +263,7 @@ bool __quire_prezero_isolates(struct zone *zone)
  * Return: true if all bytes are zero.
  */
 __no_sanitize_address noinline
-bool prezero_is_zero(const void *start, size_t len)
+bool quire_prezero_is_zero(const void *start, size_t len)
 {
 	const unsigned long *word = start;
 	const unsigned long *end = start + len;
@@ -301,7 +301,7 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 
 		if (!managed_zone(zone) || !zone_is_used(zone, highest))
 			continue;
-		if (order < pageblock_order ? READ_ONCE(prezero_zone(zone)->pages) :
+		if (order < pageblock_order ? READ_ONCE(quire_prezero_zone(zone)->pages) :
 					      __quire_prezero_has_huge(zone))
 			return __GFP_ZERO;
 		break;
@@ -313,16 +313,16 @@ gfp_t __quire_prezero_gfp(int nid, unsigned int order)
 /* After an inconsistency no mark is trusted; enabled=2 removes the marks. */
 static bool trusted(void)
 {
-	return !READ_ONCE(prezero_feature.broken);
+	return !READ_ONCE(quire_prezero_feature.broken);
 }
 
 /* With verify, checks memory that is about to be handed out as zero. */
 static bool is_as_marked(struct page *page, unsigned int order)
 {
-	if (!READ_ONCE(prezero_verify) ||
-	    prezero_is_zero(page_address(page), PAGE_SIZE << order))
+	if (!READ_ONCE(quire_prezero_verify) ||
+	    quire_prezero_is_zero(page_address(page), PAGE_SIZE << order))
 		return true;
-	quire_warn(&prezero_feature, "page %#lx of order %u is marked but not zero\n",
+	quire_warn(&quire_prezero_feature, "page %#lx of order %u is marked but not zero\n",
 		   page_to_pfn(page), order);
 	return false;
 }
@@ -372,7 +372,7 @@ static unsigned long strip_some(struct zone *zone, unsigned int order, int mt, u
 	struct list_head *list = &zone->free_area[order].free_list[mt];
 	unsigned long looked = 0;
 
-	while (looked < limit && prezero_zone(zone)->blocks[order] && !list_empty(list)) {
+	while (looked < limit && quire_prezero_zone(zone)->blocks[order] && !list_empty(list)) {
 		struct page *page = list_last_entry(list, struct page, buddy_list);
 
 		strip_block(page, order);
@@ -415,7 +415,7 @@ static void strip_lists_at_once(struct zone *zone)
 /* Returns how many pages on the zone's buddy lists are marked. */
 static unsigned long change_closed(struct zone *zone, int delta)
 {
-	struct prezero_zone *z = prezero_zone(zone);
+	struct prezero_zone *z = quire_prezero_zone(zone);
 	unsigned long pages;
 
 	spin_lock_irq(&zone->lock);
@@ -448,7 +448,7 @@ static unsigned long strip_zone(struct zone *zone)
 }
 
 /**
- * prezero_strip - remove all marks
+ * quire_prezero_strip - remove all marks
  *
  * An allocation that took its page before this call may still have to consume the
  * mark when this returns.
@@ -456,7 +456,7 @@ static unsigned long strip_zone(struct zone *zone)
  * Context: may sleep; nothing may scrub meanwhile; takes cpus_read_lock().
  * Return: 0, or -EBUSY after a warning if pages are counted that have no mark.
  */
-int prezero_strip(void)
+int quire_prezero_strip(void)
 {
 	unsigned long left;
 	struct zone *zone;
@@ -470,7 +470,7 @@ int prezero_strip(void)
 		left = strip_zone(zone);
 		if (!left)
 			continue;
-		quire_warn(&prezero_feature, "%lu pages of zone %s stay marked\n",
+		quire_warn(&quire_prezero_feature, "%lu pages of zone %s stay marked\n",
 			   left, zone->name);
 		ret = -EBUSY;
 	}
@@ -480,7 +480,7 @@ int prezero_strip(void)
 
 static int prezero_drain(void)
 {
-	int ret = prezero_strip();
+	int ret = quire_prezero_strip();
 
 	if (ret || !static_key_enabled(&quire_prezero_marks_key))
 		return ret;
@@ -518,7 +518,7 @@ static int prezero_start(void)
 		return -EOPNOTSUPP;
 	}
 	static_branch_enable(&quire_prezero_marks_key);
-	ret = prezero_scrub_start();
+	ret = quire_prezero_scrub_start();
 	if (ret)
 		prezero_drain();
 	return ret;
@@ -530,7 +530,7 @@ static ssize_t scrub_order_min_store(struct kobject *kobj, struct kobj_attribute
 {
 	ssize_t ret = quire_uint_store(kobj, attr, buf, len);
 
-	prezero_scrub_wake();
+	quire_prezero_scrub_wake();
 	return ret;
 }
 
@@ -541,7 +541,7 @@ static ssize_t scrub_now_store(struct kobject *kobj, struct kobj_attribute *attr
 
 	if (!sysfs_streq(buf, "1"))
 		return -EINVAL;
-	ret = prezero_scrub_now();
+	ret = quire_prezero_scrub_now();
 	return ret ? ret : len;
 }
 
@@ -557,7 +557,7 @@ static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *a
 		len += sysfs_emit_at(buf, len, "Node %d, zone %8s ", zone_to_nid(zone), zone->name);
 		for (order = 0; order < NR_PAGE_ORDERS; order++)
 			len += sysfs_emit_at(buf, len, "%6lu ",
-					     READ_ONCE(prezero_zone(zone)->blocks[order]));
+					     READ_ONCE(quire_prezero_zone(zone)->blocks[order]));
 		len += sysfs_emit_at(buf, len, "\n");
 	}
 	return len;
@@ -565,13 +565,13 @@ static ssize_t zeroed_blocks_show(struct kobject *kobj, struct kobj_attribute *a
 
 static ssize_t engine_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", prezero_engine_name());
+	return sysfs_emit(buf, "%s\n", quire_prezero_engine_name());
 }
 
 static ssize_t engine_store(struct kobject *kobj, struct kobj_attribute *attr,
 			    const char *buf, size_t len)
 {
-	int ret = prezero_engine_choose(buf);
+	int ret = quire_prezero_engine_choose(buf);
 
 	return ret ? ret : len;
 }
@@ -581,14 +581,14 @@ QUIRE_ATTR_RO(zeroed_blocks);
 QUIRE_ATTR_RW(engine);
 static struct quire_uint_attr scrub_order_min_knob = {
 	.attr = __ATTR(scrub_order_min, 0644, quire_uint_show, scrub_order_min_store),
-	.value = &scrub_order_min, .min = 0, .max = MAX_PAGE_ORDER,
+	.value = &quire_scrub_order_min, .min = 0, .max = MAX_PAGE_ORDER,
 };
-QUIRE_UINT_KNOB(rate_mb_per_second, scrub_rate_mb, 0, 1000000);
-QUIRE_UINT_KNOB(sleep_milliseconds, scrub_sleep_ms, 10, 60000);
-QUIRE_UINT_KNOB(verify, prezero_verify, 0, 1);
+QUIRE_UINT_KNOB(rate_mb_per_second, quire_scrub_rate_mb, 0, 1000000);
+QUIRE_UINT_KNOB(sleep_milliseconds, quire_scrub_sleep_ms, 10, 60000);
+QUIRE_UINT_KNOB(verify, quire_prezero_verify, 0, 1);
 /* Emulated devices take seconds for what others do in microseconds. */
-QUIRE_UINT_KNOB(engine_timeout_milliseconds, prezero_engine_timeout_ms, 1, 60000);
-QUIRE_UINT_KNOB(trust_engine_stop, prezero_trust_stop, 0, 1);
+QUIRE_UINT_KNOB(engine_timeout_milliseconds, quire_prezero_engine_timeout_ms, 1, 60000);
+QUIRE_UINT_KNOB(trust_engine_stop, quire_prezero_trust_stop, 0, 1);
 
 static const struct attribute * const prezero_knobs[] = {
 	&scrub_now_knob.attr,
@@ -627,14 +627,14 @@ static const char * const prezero_counter_names[] = {
 
 static const struct quire_counters prezero_counters = {
 	.names = prezero_counter_names,
-	.counts = (unsigned long __percpu *)prezero_counts,
+	.counts = (unsigned long __percpu *)quire_prezero_counts,
 };
 
-struct quire_feature prezero_feature = {
+struct quire_feature quire_prezero_feature = {
 	.name = "prezero",
 	.key = &quire_prezero_key,
 	.start = prezero_start,
-	.stop = prezero_scrub_stop,
+	.stop = quire_prezero_scrub_stop,
 	.drain = prezero_drain,
 	.knobs = prezero_knobs,
 	.counters = { &prezero_counters },
@@ -648,9 +648,9 @@ static int __init prezero_init(void)
 	prezero_zones = kcalloc(nr_node_ids * MAX_NR_ZONES, sizeof(*prezero_zones), GFP_KERNEL);
 	if (!prezero_zones)
 		return -ENOMEM;
-	ret = prezero_scrub_init();
+	ret = quire_prezero_scrub_init();
 	if (ret)
 		return ret;
-	return quire_register(&prezero_feature);
+	return quire_register(&quire_prezero_feature);
 }
 late_initcall(prezero_init);

@@ -13,7 +13,7 @@
 #include "math.h"
 #include "../core/quire.h"
 
-/* Indices into prezero_counts, in the order of prezero_counter_names. */
+/* Indices into quire_prezero_counts, in the order of prezero_counter_names. */
 enum prezero_counter {
 	PREZERO_ZEROED_PAGES,
 	PREZERO_SCRUBBED_PAGES,
@@ -36,11 +36,11 @@ enum prezero_counter {
 	PREZERO_NR_COUNTERS,
 };
 
-DECLARE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], prezero_counts);
+DECLARE_PER_CPU(unsigned long [PREZERO_NR_COUNTERS], quire_prezero_counts);
 
 static inline void prezero_count(enum prezero_counter counter, long delta)
 {
-	this_cpu_add(prezero_counts[counter], delta);
+	this_cpu_add(quire_prezero_counts[counter], delta);
 }
 
 /**
@@ -62,30 +62,30 @@ struct prezero_zone {
 	bool sated;
 };
 
-extern struct quire_feature prezero_feature;
-extern unsigned int prezero_verify;
+extern struct quire_feature quire_prezero_feature;
+extern unsigned int quire_prezero_verify;
 
 /* prezero.c */
-struct prezero_zone *prezero_zone(struct zone *zone);
-void prezero_mark(struct page *page, unsigned int order);
-int prezero_strip(void);
-bool prezero_is_zero(const void *start, size_t len);
+struct prezero_zone *quire_prezero_zone(struct zone *zone);
+void quire_prezero_mark(struct page *page, unsigned int order);
+int quire_prezero_strip(void);
+bool quire_prezero_is_zero(const void *start, size_t len);
 
 /* scrub.c */
-bool prezero_zone_has_enough(struct zone *zone);
-extern unsigned int scrub_order_min;
-extern unsigned int scrub_rate_mb;
-extern unsigned int scrub_sleep_ms;
+bool quire_prezero_zone_has_enough(struct zone *zone);
+extern unsigned int quire_scrub_order_min;
+extern unsigned int quire_scrub_rate_mb;
+extern unsigned int quire_scrub_sleep_ms;
 
-int prezero_scrub_start(void);
-void prezero_scrub_stop(void);
-void prezero_scrub_wake(void);
-void prezero_scrub_taken(struct zone *zone);
-int prezero_scrub_now(void);
-void prezero_scrub_halt(void);
-void prezero_scrub_go_on(void);
-void prezero_pm_event(unsigned long event);
-int prezero_scrub_init(void);
+int quire_prezero_scrub_start(void);
+void quire_prezero_scrub_stop(void);
+void quire_prezero_scrub_wake(void);
+void quire_prezero_scrub_taken(struct zone *zone);
+int quire_prezero_scrub_now(void);
+void quire_prezero_scrub_halt(void);
+void quire_prezero_scrub_go_on(void);
+void quire_prezero_pm_event(unsigned long event);
+int quire_prezero_scrub_init(void);
 
 /**
  * struct quire_zero_engine - what zeroes free memory
@@ -114,16 +114,17 @@ struct quire_zero_engine {
 };
 
 /* engine.c */
-extern unsigned int prezero_engine_timeout_ms;
-extern struct quire_zero_engine prezero_cpu_engine;
+extern unsigned int quire_prezero_engine_timeout_ms;
+extern struct quire_zero_engine quire_prezero_cpu_engine;
 
-bool prezero_zero(struct page *page, unsigned int order);
-int prezero_engine_try(struct quire_zero_engine *engine, struct page *page, unsigned int order);
-const char *prezero_engine_name(void);
-int prezero_engine_choose(const char *name);
+bool quire_prezero_zero(struct page *page, unsigned int order);
+int quire_prezero_engine_try(struct quire_zero_engine *engine, struct page *page,
+			     unsigned int order);
+const char *quire_prezero_engine_name(void);
+int quire_prezero_engine_choose(const char *name);
 
 /* dma.c */
-extern unsigned int prezero_trust_stop;
-extern struct quire_zero_engine prezero_dma_engine;
+extern unsigned int quire_prezero_trust_stop;
+extern struct quire_zero_engine quire_prezero_dma_engine;
 
 #endif /* _MM_QUIRE_PREZERO_H */

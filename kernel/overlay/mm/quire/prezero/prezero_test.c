@@ -47,15 +47,15 @@ static void is_zero(struct kunit *test)
 	size_t at;
 
 	KUNIT_ASSERT_NOT_NULL(test, buf);
-	KUNIT_EXPECT_TRUE(test, prezero_is_zero(buf, PAGE_SIZE));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_is_zero(buf, PAGE_SIZE));
 	for (at = 0; at < PAGE_SIZE; at += 257) {
 		buf[at] = 1;
-		KUNIT_EXPECT_FALSE(test, prezero_is_zero(buf, PAGE_SIZE));
+		KUNIT_EXPECT_FALSE(test, quire_prezero_is_zero(buf, PAGE_SIZE));
 		buf[at] = 0;
 	}
 	buf[PAGE_SIZE - 1] = 0x80;
-	KUNIT_EXPECT_FALSE(test, prezero_is_zero(buf, PAGE_SIZE));
-	KUNIT_EXPECT_TRUE(test, prezero_is_zero(buf, PAGE_SIZE - sizeof(long)));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_is_zero(buf, PAGE_SIZE));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_is_zero(buf, PAGE_SIZE - sizeof(long)));
 }
 
 /* A fake engine: zeroes the first @zeroes bytes and returns @ret. */
@@ -99,13 +99,14 @@ static void engines_are_not_trusted(struct kunit *test)
 		memset(page_address(page), 0xa5, size);
 		fake.zeroes = cases[i].zeroes;
 		fake.ret = cases[i].says;
-		KUNIT_EXPECT_EQ(test, prezero_engine_try(&fake.engine, page, 2), cases[i].want);
+		KUNIT_EXPECT_EQ(test, quire_prezero_engine_try(&fake.engine, page, 2),
+				cases[i].want);
 	}
 	/* A block that is smaller than a transfer. */
 	fake.engine.transfer = SZ_1M;
 	fake.zeroes = size;
 	fake.ret = 0;
-	KUNIT_EXPECT_EQ(test, prezero_engine_try(&fake.engine, page, 2), 0);
+	KUNIT_EXPECT_EQ(test, quire_prezero_engine_try(&fake.engine, page, 2), 0);
 	__free_pages(page, 2);
 }
 
@@ -115,8 +116,8 @@ static void the_cpu_zeroes(struct kunit *test)
 
 	KUNIT_ASSERT_NOT_NULL(test, page);
 	memset(page_address(page), 0xa5, PAGE_SIZE << 3);
-	KUNIT_EXPECT_EQ(test, prezero_cpu_engine.zero(&prezero_cpu_engine, page, 3), 0);
-	KUNIT_EXPECT_TRUE(test, prezero_is_zero(page_address(page), PAGE_SIZE << 3));
+	KUNIT_EXPECT_EQ(test, quire_prezero_cpu_engine.zero(&quire_prezero_cpu_engine, page, 3), 0);
+	KUNIT_EXPECT_TRUE(test, quire_prezero_is_zero(page_address(page), PAGE_SIZE << 3));
 	__free_pages(page, 3);
 }
 

@@ -23,7 +23,7 @@
  * (quire_prezero_lacks), by memory that goes online, by a knob, or by a timeout. The
  * first two conditions are set under the zone->lock that decided them, and are tested
  * under it. The wakeup is an irq_work, because zone->lock must not be held around the
- * scheduler's locks. prezero_scrub_wake() resets quire_prezero_lacks, which all zones
+ * scheduler's locks. quire_prezero_scrub_wake() resets quire_prezero_lacks, which all zones
  * share, and then increments kscrubd_wakes. kscrubd reads kscrubd_wakes before it looks
  * at its zones, so it misses no wakeup that comes meanwhile.
  *
@@ -79,9 +79,9 @@ struct scrub_batch {
 	bool lacks;
 };
 
-unsigned int scrub_order_min = 9;
-unsigned int scrub_rate_mb;
-unsigned int scrub_sleep_ms = 200;
+unsigned int quire_scrub_order_min = 9;
+unsigned int quire_scrub_rate_mb;
+unsigned int quire_scrub_sleep_ms = 200;
 
 /* Permil of a zone; scrub_load is runnable tasks per CPU. */
 static unsigned int scrub_start = 100;
@@ -135,8 +135,8 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 
 static void isolate_batch(struct zone *zone, struct scrub_batch *batch)
 {
-	int order, order_min = READ_ONCE(scrub_order_min);
-	struct prezero_zone *z = prezero_zone(zone);
+	int order, order_min = READ_ONCE(quire_scrub_order_min);
+	struct prezero_zone *z = quire_prezero_zone(zone);
 	unsigned int i;
 
 	spin_lock_irq(&zone->lock);
@@ -163,7 +163,7 @@ static void put_part_back(struct page *page, unsigned int order, bool zeroed)
 	__putback_isolated_page(page, order, get_pageblock_migratetype(page));
 	/* A block that merged meanwhile is not marked. */
 	if (zeroed && PageBuddy(page) && buddy_order(page) == order)
-		prezero_mark(page, order);
+		quire_prezero_mark(page, order);
 }
 
 /*
@@ -230,7 +230,7 @@ static enum scrub_fate scrub_block(struct zone *zone, struct page *page, unsigne
 {
 	if (in_the_way(zone))
 		return SCRUB_LEFT;
-	return prezero_zero(page, order) ? SCRUB_LOST : SCRUB_ZEROED;
+	return quire_prezero_zero(page, order) ? SCRUB_LOST : SCRUB_ZEROED;
 }
 
 static void scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
@@ -259,26 +259,27 @@ static void scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
  */
 static bool seen_all(struct zone *zone, const struct scrub_batch *batch, unsigned long *vain)
 {
+	unsigned long blocks = zone_managed_pages(zone) >> READ_ONCE(quire_scrub_order_min);
+
 	*vain = batch->lacks ? *vain + SCAN_LIMIT : 0;
-	return batch->lacks && (!batch->skipped ||
-				*vain > zone_managed_pages(zone) >> READ_ONCE(scrub_order_min));
+	return batch->lacks && (!batch->skipped || *vain > blocks);
 }
 
 static bool zone_active(struct zone *zone, bool active)
 {
-	return prezero_active(active, READ_ONCE(prezero_zone(zone)->pages),
+	return prezero_active(active, READ_ONCE(quire_prezero_zone(zone)->pages),
 			      zone_managed_pages(zone), READ_ONCE(scrub_start),
 			      READ_ONCE(scrub_stop));
 }
 
 /**
- * prezero_zone_has_enough - is there more in a zone's pool than kscrubd would replace
+ * quire_prezero_zone_has_enough - is there more in a zone's pool than kscrubd would replace
  * @zone: the zone
  *
  * Context: any.
  * Return: whether there is more than scrub_start.
  */
-bool prezero_zone_has_enough(struct zone *zone)
+bool quire_prezero_zone_has_enough(struct zone *zone)
 {
 	return !zone_active(zone, false);
 }
@@ -286,7 +287,7 @@ bool prezero_zone_has_enough(struct zone *zone)
 /* Does the zone have its share? If so, the next task to take from it wakes kscrubd. */
 static bool zone_sated(struct zone *zone)
 {
-	struct prezero_zone *z = prezero_zone(zone);
+	struct prezero_zone *z = quire_prezero_zone(zone);
 	bool sated;
 
 	spin_lock_irq(&zone->lock);
@@ -303,13 +304,13 @@ static void kscrubd_wake(struct irq_work *work)
 static DEFINE_IRQ_WORK(kscrubd_wake_work, kscrubd_wake);
 
 /**
- * prezero_scrub_wake - kscrubd may have something to do
+ * quire_prezero_scrub_wake - kscrubd may have something to do
  *
  * Each kscrubd looks at its zones, once it has rested.
  *
  * Context: any.
  */
-void prezero_scrub_wake(void)
+void quire_prezero_scrub_wake(void)
 {
 	WRITE_ONCE(quire_prezero_lacks, NR_PAGE_ORDERS);
 	/* The reset first: it must not undo what a kscrubd sets that saw the new count. */
@@ -319,17 +320,17 @@ void prezero_scrub_wake(void)
 }
 
 /**
- * prezero_scrub_taken - zeroed memory was taken from a zone that had its share
+ * quire_prezero_scrub_taken - zeroed memory was taken from a zone that had its share
  * @zone: the zone
  *
  * Context: zone->lock is held.
  */
-void prezero_scrub_taken(struct zone *zone)
+void quire_prezero_scrub_taken(struct zone *zone)
 {
 	if (!zone_active(zone, false))
 		return;
-	prezero_zone(zone)->sated = false;
-	prezero_scrub_wake();
+	quire_prezero_zone(zone)->sated = false;
+	quire_prezero_scrub_wake();
 }
 
 /* Are there more than scrub_load runnable tasks per CPU, this task included? */
@@ -343,7 +344,7 @@ static bool machine_busy(void)
 /* Sleeps as the rate demands. Returns true if kscrubd is to stop. */
 static bool scrub_pause(unsigned long pages, unsigned long began)
 {
-	unsigned int pause = prezero_pause_ms(pages, READ_ONCE(scrub_rate_mb),
+	unsigned int pause = prezero_pause_ms(pages, READ_ONCE(quire_scrub_rate_mb),
 					      jiffies_to_msecs(jiffies - began));
 
 	if (pause)
@@ -412,7 +413,7 @@ static int kscrubd_main(void *data)
 						     LOOK_ANYWAY);
 		/* Many blocks may come or go at once. */
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
-					     msecs_to_jiffies(READ_ONCE(scrub_sleep_ms)));
+					     msecs_to_jiffies(READ_ONCE(quire_scrub_sleep_ms)));
 		wakes = atomic_read(&kscrubd_wakes);
 		more = scrub_node(data, active);
 	}
@@ -454,33 +455,33 @@ free_mask:
 }
 
 /**
- * prezero_scrub_halt - stop all scrubbing for a moment
+ * quire_prezero_scrub_halt - stop all scrubbing for a moment
  *
- * When it returns no block is isolated. End it with prezero_scrub_go_on().
+ * When it returns no block is isolated. End it with quire_prezero_scrub_go_on().
  *
  * Context: may sleep; takes scrub_gate for writing.
  */
-void prezero_scrub_halt(void)
+void quire_prezero_scrub_halt(void)
 {
 	atomic_inc(&scrub_waiters);
 	down_write(&scrub_gate);
 	atomic_dec(&scrub_waiters);
 }
 
-void prezero_scrub_go_on(void)
+void quire_prezero_scrub_go_on(void)
 {
 	up_write(&scrub_gate);
 }
 
 static void scrub_set(bool *flag, bool value)
 {
-	prezero_scrub_halt();
+	quire_prezero_scrub_halt();
 	*flag = value;
-	prezero_scrub_go_on();
+	quire_prezero_scrub_go_on();
 }
 
 /**
- * prezero_scrub_start - start a kscrubd for each node with memory and CPUs
+ * quire_prezero_scrub_start - start a kscrubd for each node with memory and CPUs
  *
  * A node that gets memory or CPUs later has no kscrubd until the feature is switched
  * off and on.
@@ -488,7 +489,7 @@ static void scrub_set(bool *flag, bool value)
  * Context: may sleep.
  * Return: 0, or -errno and nothing runs.
  */
-int prezero_scrub_start(void)
+int quire_prezero_scrub_start(void)
 {
 	int nid, ret;
 
@@ -496,7 +497,7 @@ int prezero_scrub_start(void)
 	for_each_node_state(nid, N_MEMORY) {
 		ret = kscrubd_run(nid);
 		if (ret) {
-			prezero_scrub_stop();
+			quire_prezero_scrub_stop();
 			return ret;
 		}
 	}
@@ -504,13 +505,13 @@ int prezero_scrub_start(void)
 }
 
 /**
- * prezero_scrub_stop - stop scrubbing
+ * quire_prezero_scrub_stop - stop scrubbing
  *
  * When it returns no block is isolated and none will be marked.
  *
  * Context: may sleep.
  */
-void prezero_scrub_stop(void)
+void quire_prezero_scrub_stop(void)
 {
 	int nid;
 
@@ -523,7 +524,7 @@ void prezero_scrub_stop(void)
 }
 
 /**
- * prezero_scrub_now - scrub until each zone has its share of scrub_stop
+ * quire_prezero_scrub_now - scrub until each zone has its share of scrub_stop
  *
  * Does what kscrubd would do, without its rate and load limits, and at most once for
  * every page of a zone. Drains the pcp lists first, as would happen in time. Holds
@@ -533,7 +534,7 @@ void prezero_scrub_stop(void)
  * Return: 0, also if a zone has too few large free blocks; -EAGAIN while the feature
  * is off; -EINTR on a signal.
  */
-int prezero_scrub_now(void)
+int quire_prezero_scrub_now(void)
 {
 	struct zone *zone;
 
@@ -559,39 +560,39 @@ int prezero_scrub_now(void)
 }
 
 /**
- * prezero_pm_event - hibernation begins or has ended
+ * quire_prezero_pm_event - hibernation begins or has ended
  * @event: PM_HIBERNATION_PREPARE and the like
  *
  * In between there is no mark and none is made.
  *
  * Context: may sleep.
  */
-void prezero_pm_event(unsigned long event)
+void quire_prezero_pm_event(unsigned long event)
 {
 	switch (event) {
 	case PM_HIBERNATION_PREPARE:
 	case PM_RESTORE_PREPARE:
 		scrub_set(&scrub_suspended, true);
-		prezero_strip();
+		quire_prezero_strip();
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_RESTORE:
 		scrub_set(&scrub_suspended, false);
-		prezero_scrub_wake();
+		quire_prezero_scrub_wake();
 		break;
 	}
 }
 
 static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, void *data)
 {
-	prezero_pm_event(event);
+	quire_prezero_pm_event(event);
 	return NOTIFY_DONE;
 }
 
 static int prezero_memory_notify(struct notifier_block *nb, unsigned long event, void *data)
 {
 	if (event == MEM_ONLINE || event == MEM_CANCEL_OFFLINE)
-		prezero_scrub_wake();
+		quire_prezero_scrub_wake();
 	return NOTIFY_OK;
 }
 
@@ -602,7 +603,7 @@ static int scrub_sysctl(const struct ctl_table *table, int write, void *buffer,
 	int ret = proc_douintvec_minmax(table, write, buffer, len, pos);
 
 	if (write)
-		prezero_scrub_wake();
+		quire_prezero_scrub_wake();
 	return ret;
 }
 
@@ -637,12 +638,12 @@ static struct ctl_table scrub_sysctls[] = {
 };
 
 /**
- * prezero_scrub_init - make what exists also while the feature is off
+ * quire_prezero_scrub_init - make what exists also while the feature is off
  *
  * Context: boot only.
  * Return: 0 or -ENOMEM.
  */
-int __init prezero_scrub_init(void)
+int __init quire_prezero_scrub_init(void)
 {
 	kscrubd = kcalloc(nr_node_ids, sizeof(*kscrubd), GFP_KERNEL);
 	if (!kscrubd || !register_sysctl("vm", scrub_sysctls)) {

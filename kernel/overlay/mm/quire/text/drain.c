@@ -90,7 +90,7 @@ static void text_split_sb(struct super_block *sb, void *arg)
 }
 
 /**
- * text_drain - split the huge folios of all filesystems that count them
+ * quire_text_drain - split the huge folios of all filesystems that count them
  *
  * Pinned folios (by O_DIRECT writes from text, say) do not split.
  *
@@ -99,12 +99,12 @@ static void text_split_sb(struct super_block *sb, void *arg)
  * Return: 0 when no huge folio is left, with quire_text_used_key off, or -EBUSY if some
  * are left or the worker still holds its file.
  */
-int text_drain(void)
+int quire_text_drain(void)
 {
 	unsigned long left = 0;
 	int round;
 
-	if (text_uses(NULL))
+	if (quire_text_uses(NULL))
 		return -EBUSY;
 	for (round = 0; round < TEXT_DRAIN_ROUNDS; round++) {
 		left = 0;

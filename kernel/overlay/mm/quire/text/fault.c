@@ -176,9 +176,9 @@ static bool text_read_block(struct readahead_control *ractl)
 	enum text_counter why;
 	int error;
 
-	if (text_resident(mapping, start, &first)) {
+	if (quire_text_resident(mapping, start, &first)) {
 		why = TEXT_READ_PARTIAL;
-	} else if (!text_share_left()) {
+	} else if (!quire_text_share_left()) {
 		why = TEXT_READ_SHARE;
 	} else {
 		error = quire_text_read_block(ractl);
@@ -186,7 +186,7 @@ static bool text_read_block(struct readahead_control *ractl)
 			error == -EEXIST ? TEXT_READ_PARTIAL : TEXT_READ_NOMEM;
 	}
 	/* Another process may have read it first. */
-	if (why == TEXT_READ_PARTIAL && text_block_huge(mapping, start))
+	if (why == TEXT_READ_PARTIAL && quire_text_block_huge(mapping, start))
 		return true;
 	text_count(why, 1);
 	return why == TEXT_READ_BLOCKS;

@@ -48,14 +48,14 @@ static bool text_worth_placing(struct file *file)
 }
 
 /**
- * text_holds_block - is there a whole block of the file in a range
+ * quire_text_holds_block - is there a whole block of the file in a range
  * @offset: in bytes, not negative
  * @len: bytes
  *
  * Context: any.
  * Return: true if there is; false for a range that ends beyond the largest offset.
  */
-bool text_holds_block(loff_t offset, unsigned long len)
+bool quire_text_holds_block(loff_t offset, unsigned long len)
 {
 	loff_t end = offset + len;
 
@@ -71,7 +71,7 @@ static const struct elf64_phdr *text_segment(const struct elf64_phdr *phdrs, int
 		const struct elf64_phdr *p = &phdrs[i];
 
 		if (p->p_type == PT_LOAD && (p->p_flags & (PF_X | PF_W)) == PF_X &&
-		    (loff_t)p->p_offset >= 0 && text_holds_block(p->p_offset, p->p_filesz))
+		    (loff_t)p->p_offset >= 0 && quire_text_holds_block(p->p_offset, p->p_filesz))
 			return p;
 	}
 	return NULL;
@@ -184,7 +184,7 @@ bool __quire_text_place(struct file *file, unsigned long len, unsigned long pgof
 		return false;
 	if (!S_ISREG(file_inode(file)->i_mode) || !text_worth_placing(file))
 		return false;
-	if (!text_holds_block((loff_t)pgoff << PAGE_SHIFT, len)) {
+	if (!quire_text_holds_block((loff_t)pgoff << PAGE_SHIFT, len)) {
 		text_count(TEXT_PLACE_MAP_SMALL, 1);
 		return false;
 	}

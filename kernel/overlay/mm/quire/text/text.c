@@ -282,14 +282,14 @@ static enum text_counter text_enqueue(struct inode *inode, pgoff_t start, pgoff_
 }
 
 /**
- * text_block_huge - is a block one huge entry of the page cache
+ * quire_text_block_huge - is a block one huge entry of the page cache
  * @mapping: the file's
  * @index: the block's first page
  *
  * Context: any; takes only RCU, so the answer may change at once.
  * Return: true if it is.
  */
-bool text_block_huge(struct address_space *mapping, pgoff_t index)
+bool quire_text_block_huge(struct address_space *mapping, pgoff_t index)
 {
 	XA_STATE(xas, &mapping->i_pages, index);
 	bool huge = false;
@@ -308,7 +308,7 @@ bool text_block_huge(struct address_space *mapping, pgoff_t index)
 static bool text_all_huge(struct address_space *mapping, pgoff_t start, pgoff_t end)
 {
 	for (; start < end; start += HPAGE_PMD_NR)
-		if (!text_block_huge(mapping, start))
+		if (!quire_text_block_huge(mapping, start))
 			return false;
 	return true;
 }
@@ -475,7 +475,7 @@ static void text_end(struct text_slot *slot)
 }
 
 /**
- * text_resident - how many pages of a block are in the page cache
+ * quire_text_resident - how many pages of a block are in the page cache
  * @mapping: the file's
  * @start: the block's first page
  * @first: set to the index of the first resident page, if any
@@ -484,7 +484,7 @@ static void text_end(struct text_slot *slot)
  * come and go.
  * Return: the number of resident pages.
  */
-unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first)
+unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first)
 {
 	XA_STATE(xas, &mapping->i_pages, start);
 	unsigned int resident = 0;
@@ -586,14 +586,14 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 }
 
 /**
- * text_share_left - may there be another huge page of file memory
+ * quire_text_share_left - may there be another huge page of file memory
  *
  * Concurrent callers may exceed the share, max_permil, by a page each.
  *
  * Context: any; takes no lock.
  * Return: whether one more huge page is within the share.
  */
-bool text_share_left(void)
+bool quire_text_share_left(void)
 {
 	unsigned long huge = global_node_page_state(NR_FILE_THPS) + HPAGE_PMD_NR;
 
@@ -630,7 +630,7 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 	pgoff_t first = start;
 	int error;
 
-	if (text_block_huge(mapping, start)) {
+	if (quire_text_block_huge(mapping, start)) {
 		pass->resident += HPAGE_PMD_NR;
 		return;
 	}
@@ -638,13 +638,13 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 		text_leave(pass, inode, start, TEXT_FALLBACK_TRUNCATED);
 		return;
 	}
-	resident = text_resident(mapping, start, &first);
+	resident = quire_text_resident(mapping, start, &first);
 	pass->resident += resident;
 	if (resident < (may_read ? READ_ONCE(text_min_resident) : HPAGE_PMD_NR)) {
 		text_leave(pass, inode, start, TEXT_FALLBACK_COLD);
 		return;
 	}
-	if (!text_share_left()) {
+	if (!quire_text_share_left()) {
 		text_leave(pass, inode, start, TEXT_FALLBACK_SHARE);
 		return;
 	}
@@ -745,7 +745,7 @@ static bool text_forget_one(const struct super_block *sb)
 }
 
 /**
- * text_uses - is a file of a filesystem in the queue
+ * quire_text_uses - is a file of a filesystem in the queue
  * @sb: the filesystem, only compared; NULL: any
  *
  * A file counts until its inode has been dropped.
@@ -753,7 +753,7 @@ static bool text_forget_one(const struct super_block *sb)
  * Context: does not sleep; takes text_lock.
  * Return: true if there is one.
  */
-bool text_uses(const struct super_block *sb)
+bool quire_text_uses(const struct super_block *sb)
 {
 	bool uses = false;
 	int i;
@@ -770,7 +770,7 @@ void __quire_text_shutdown(struct super_block *sb)
 {
 	while (text_forget_one(sb))
 		;
-	wait_event(text_idle, !text_uses(sb));
+	wait_event(text_idle, !quire_text_uses(sb));
 }
 
 /* ---- switching ---- */
@@ -800,7 +800,7 @@ static void text_stop(void)
 	cancel_delayed_work(&text_work);
 	while (text_forget_one(NULL))
 		;
-	if (!wait_event_timeout(text_idle, !text_uses(NULL), TEXT_STOP_WAIT_S * HZ))
+	if (!wait_event_timeout(text_idle, !quire_text_uses(NULL), TEXT_STOP_WAIT_S * HZ))
 		pr_warn("text: a filesystem does not answer the worker\n");
 }
 
@@ -835,7 +835,7 @@ static struct quire_feature text_feature = {
 	.key = &quire_text_key,
 	.start = text_start,
 	.stop = text_stop,
-	.drain = text_drain,
+	.drain = quire_text_drain,
 	.knobs = text_knobs,
 	.counters = { &text_counters },
 };

@@ -74,15 +74,15 @@ static inline bool text_congruent(struct vm_area_struct *vma)
 }
 
 /* text.c */
-bool text_block_huge(struct address_space *mapping, pgoff_t index);
-unsigned int text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
-bool text_share_left(void);
-bool text_uses(const struct super_block *sb);
+bool quire_text_block_huge(struct address_space *mapping, pgoff_t index);
+unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
+bool quire_text_share_left(void);
+bool quire_text_uses(const struct super_block *sb);
 
 /* drain.c */
-int text_drain(void);
+int quire_text_drain(void);
 
 /* place.c; for its unit tests, too */
-bool text_holds_block(loff_t offset, unsigned long len);
+bool quire_text_holds_block(loff_t offset, unsigned long len);
 
 #endif /* _MM_QUIRE_TEXT_H */

@@ -12,15 +12,15 @@
 
 static void blocks_in_ranges(struct kunit *test)
 {
-	KUNIT_EXPECT_TRUE(test, text_holds_block(0, SZ_2M));
-	KUNIT_EXPECT_TRUE(test, text_holds_block(SZ_4K, SZ_4M - SZ_4K));
-	KUNIT_EXPECT_TRUE(test, text_holds_block((loff_t)SZ_2M << 30, SZ_2M));
-	KUNIT_EXPECT_FALSE(test, text_holds_block(0, SZ_2M - SZ_4K));
-	KUNIT_EXPECT_FALSE(test, text_holds_block(SZ_4K, SZ_4M - 2 * SZ_4K));
-	KUNIT_EXPECT_FALSE(test, text_holds_block(0, 0));
+	KUNIT_EXPECT_TRUE(test, quire_text_holds_block(0, SZ_2M));
+	KUNIT_EXPECT_TRUE(test, quire_text_holds_block(SZ_4K, SZ_4M - SZ_4K));
+	KUNIT_EXPECT_TRUE(test, quire_text_holds_block((loff_t)SZ_2M << 30, SZ_2M));
+	KUNIT_EXPECT_FALSE(test, quire_text_holds_block(0, SZ_2M - SZ_4K));
+	KUNIT_EXPECT_FALSE(test, quire_text_holds_block(SZ_4K, SZ_4M - 2 * SZ_4K));
+	KUNIT_EXPECT_FALSE(test, quire_text_holds_block(0, 0));
 	/* An end beyond the largest offset. */
-	KUNIT_EXPECT_FALSE(test, text_holds_block(LLONG_MAX - SZ_4K, SZ_4M));
-	KUNIT_EXPECT_FALSE(test, text_holds_block(SZ_4M, ~0UL));
+	KUNIT_EXPECT_FALSE(test, quire_text_holds_block(LLONG_MAX - SZ_4K, SZ_4M));
+	KUNIT_EXPECT_FALSE(test, quire_text_holds_block(SZ_4M, ~0UL));
 }
 
 /* A program of headers and one 4 MiB segment of text. */
