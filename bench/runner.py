@@ -278,8 +278,8 @@ def cpu_counts(text: str) -> list[int]:
     return counts
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Return the command line's values."""
+def command_line() -> cli.Parser:
+    """Return what reads the command line."""
     parser = cli.Parser(prog="bench/run", description=__doc__)
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 1 %%")
@@ -305,6 +305,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
     parser.add_argument("names", nargs="*", metavar="NAME",
                         help="benchmarks (default all; with --icount those that mean something so)")
+    return parser
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the command line's values; ends the program where they do not go together."""
+    parser = command_line()
     args = parser.parse_args(argv)
     args.columns = [c for c in args.columns.split(",") if c]
     unknown = [c for c in args.columns if c not in core.COLUMNS]
