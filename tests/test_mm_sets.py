@@ -72,11 +72,15 @@ SETS = [CHECKED, *SOAKED.values(), SEALED, CLONED]
 
 @pytest.mark.vanilla
 def test_check_set(kernel: str) -> None:
-    """Nothing that passes on vanilla fails, is skipped or is missing on quire, with the features off or on.
+    """Nothing that passes on vanilla fails, is skipped or is missing on quire with all features on."""
+    sets.compare(CHECKED, kernel, 500, ("on",))
 
-    One test and not two, which could be two workers': vanilla is to run once.
-    """
-    sets.compare(CHECKED, kernel, 500)
+
+@pytest.mark.soak
+@pytest.mark.debug
+def test_check_set_with_the_features_off(kernel: str) -> None:
+    """The same with all features off."""
+    sets.compare(CHECKED, kernel, 500, ("off",))
 
 
 @pytest.mark.soak
