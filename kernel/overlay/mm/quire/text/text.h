@@ -3,10 +3,9 @@
 #ifndef _MM_QUIRE_TEXT_H
 #define _MM_QUIRE_TEXT_H
 
+#include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
-
-struct super_block;
 
 /* In the order of text_counter_names. */
 enum text_counter {
@@ -73,11 +72,85 @@ static inline bool text_congruent(struct vm_area_struct *vma)
 	return IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR);
 }
 
+enum text_slot_state {
+	TEXT_FREE,
+	TEXT_WAITING,		/* queued; due at @due */
+	TEXT_BUSY,		/* the worker is at it */
+	TEXT_ENDING,		/* the inode is about to be dropped */
+};
+
+/**
+ * struct text_pass - one attempt at a file, which may take several runs
+ * @next: first page of the block to do next
+ * @end: page after the range
+ * @resident: how many of the blocks' pages are in the page cache
+ * @left: how many blocks were not collapsed, by reason (TEXT_FALLBACK_...)
+ * @unfinished: the run's budget is spent
+ * @drained: pages in per-CPU LRU batches were put on the lists
+ */
+struct text_pass {
+	pgoff_t next, end;
+	unsigned long resident;
+	unsigned int left[TEXT_NR_COUNTERS];
+	bool unfinished;
+	bool drained;
+};
+
+/**
+ * struct text_slot - a file whose text is to be collapsed
+ * @state: (L) what the worker does with it
+ * @inode: (C) referenced, unless TEXT_FREE; the file's own inode, not overlayfs's
+ * @sb: (C) of @inode; only compared
+ * @start: (L) first page of the range, at the start of a block
+ * @end: (L) page after the range
+ * @due: (L) when to work on it, in jiffies
+ * @latest: (C) when to begin at the latest, even if it is mapped again until then
+ * @tries: (L) attempts so far that left blocks to do, at most TEXT_TRIES - 1
+ * @resident: (L) the most pages that one of them found in the page cache
+ * @pass: (W) the current attempt
+ * @again: (L) mapped again since the attempt began
+ * @forget: (F) to be dropped at once
+ *
+ * Key: L text_lock; C set under text_lock when queued, constant until TEXT_FREE;
+ * W the worker alone while TEXT_BUSY, else text_lock; F only ever set, under text_lock
+ * or by the worker, which reads it without the lock.
+ */
+struct text_slot {
+	enum text_slot_state state;
+	struct inode *inode;
+	const struct super_block *sb;
+	pgoff_t start, end;
+	unsigned long due, latest;
+	unsigned int tries;
+	unsigned long resident;
+	struct text_pass pass;
+	bool again;
+	bool forget;
+};
+
 /* text.c */
+extern const char * const quire_text_counter_names[];
 bool quire_text_block_huge(struct address_space *mapping, pgoff_t index);
+
+/* queue.c */
+extern unsigned int quire_text_delay_ms;
+extern unsigned int quire_text_backoff_ms;
+extern unsigned int quire_text_blocks_per_s;
+
+enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t end);
+bool quire_text_wanted(const struct text_slot *slot);
+bool quire_text_uses(const struct super_block *sb);
+void quire_text_open_queue(void);
+void quire_text_close_queue(void);
+int quire_text_make_worker(void);
+
+/* worker.c */
+extern unsigned int quire_text_min_resident;
+extern unsigned int quire_text_max_permil;
+
 unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
 bool quire_text_share_left(void);
-bool quire_text_uses(const struct super_block *sb);
+void quire_text_do_file(struct text_slot *slot, unsigned int *budget);
 
 /* drain.c */
 int quire_text_drain(void);
