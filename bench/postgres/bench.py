@@ -7,24 +7,29 @@ from bench.core import Aim, Benchmark, Figure, Options
 from bench.lib import postgresql
 
 
-def script(options: Options) -> str:
-    """Return the guest's script: many short connections, few long ones, and many that have each read the whole pool."""
-    # Where instructions are counted, on one slow CPU, less is enough: the counts do not scatter.
-    few = dataclasses.replace(options, quick=options.quick or options.icount)
-    readers = few.pick(100, 40, 4)
-    pool_mb = few.pick(1024, 256, 64)
-    # Four tables that fill the pool together: a scan of more than a quarter of it would go through a small ring.
-    rows = pool_mb * 128 * 15 // 64
-    return f"""{postgresql.cluster(pool_mb, "max_connections = 250")}
-as {postgresql.START} || {{ cat log; exit 1; }}
-bench() {{ as "$bin/pgbench" -n -h "$PWD" "$@" postgres 2>>pgbench.log || {{ cat pgbench.log; exit 1; }}; }}
-as "$bin/pgbench" -i -q -h "$PWD" -s {options.pick(10, 5, 1)} postgres >init.log 2>&1 || {{ cat init.log; exit 1; }}
-tps() {{ awk '/^tps/ {{ print $3; exit }}' "$1"; }}
+def rates(options: Options) -> str:
+    """Return the lines that measure selects of long connections, and of short ones."""
+    return f"""tps() {{ awk '/^tps/ {{ print $3; exit }}' "$1"; }}
 bench -S -c 8 -j 2 -t {options.pick(400, 100, 5)} >kept
 echo "@run=select clients=8 | tps=$(tps kept)"
 bench -S -C -c 20 -j 2 -t {options.pick(20, 5, 1)} >storm
-echo "@run=connect clients=20 | tps=$(tps storm)"
-tables() {{
+echo "@run=connect clients=20 | tps=$(tps storm)\""""
+
+
+def pool(rows: int) -> str:
+    """Return the lines that make nothing.sql, and pool.sql, which reads four tables of so many pages."""
+    return f"""for table in filler1 filler2 filler3 filler4; do
+    # One row a page, so that to count the rows is to look at each page.
+    ask "create table $table (page text); alter table $table alter page set storage plain;
+        insert into $table select repeat('x', 8000) from generate_series(1, {rows})" >/dev/null
+    echo "select count(*) from $table;"
+done >pool.sql
+echo 'select 1;' >nothing.sql"""
+
+
+def page_tables(readers: int, rows: int) -> str:
+    """Return the lines that count the page tables of connections, with and without having read the pool."""
+    return f"""tables() {{
     cat /proc/sys/vm/stat_refresh
     awk '/^PageTables:/ {{ print $2 }}' /proc/meminfo
 }}
@@ -35,13 +40,7 @@ until_locks() {{ while [ "$(advisory "$1")" -lt "$2" ]; do sleep 0.3; done; }}
 mkfifo hold
 as "$bin/psql" -q -h "$PWD" postgres <hold >/dev/null &
 exec 9>hold
-for table in filler1 filler2 filler3 filler4; do
-    # One row a page, so that to count the rows is to look at each page.
-    ask "create table $table (page text); alter table $table alter page set storage plain;
-        insert into $table select repeat('x', 8000) from generate_series(1, {rows})" >/dev/null
-    echo "select count(*) from $table;"
-done >pool.sql
-echo 'select 1;' >nothing.sql
+{pool(rows)}
 for read in nothing pool; do
     echo 'select pg_advisory_lock(1);' >&9
     until_locks granted 1
@@ -57,7 +56,22 @@ for read in nothing pool; do
     wait "$job"
 done
 echo "@run=pool_alone clients={readers} | pagetables_kB=$((used - own))"
-exec 9>&-
+exec 9>&-"""
+
+
+def script(options: Options) -> str:
+    """Return the guest's script: many short connections, few long ones, and many that have each read the whole pool."""
+    # Where instructions are counted, on one slow CPU, less is enough: the counts do not scatter.
+    few = dataclasses.replace(options, quick=options.quick or options.icount)
+    pool_mb = few.pick(1024, 256, 64)
+    # Four tables that fill the pool together: a scan of more than a quarter of it would go through a small ring.
+    rows = pool_mb * 128 * 15 // 64
+    return f"""{postgresql.cluster(pool_mb, "max_connections = 250")}
+as {postgresql.START} || {{ cat log; exit 1; }}
+bench() {{ as "$bin/pgbench" -n -h "$PWD" "$@" postgres 2>>pgbench.log || {{ cat pgbench.log; exit 1; }}; }}
+as "$bin/pgbench" -i -q -h "$PWD" -s {options.pick(10, 5, 1)} postgres >init.log 2>&1 || {{ cat init.log; exit 1; }}
+{rates(options)}
+{page_tables(few.pick(100, 40, 4), rows)}
 as "$bin/pg_ctl" -m fast -D data stop >/dev/null
 cd .."""
 
