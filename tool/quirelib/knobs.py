@@ -44,61 +44,64 @@ class Gauge:
 
 KNOBS = (
     Knob("fork", "min_tables", 1, 1 << 30, "16", "page tables",
-         "a process shares only if it has so many last-level page tables, of 2 MiB each"),
+         "a process shares page tables at fork only if it has at least this many; a last-level table maps 2 MiB"),
     Knob("fork", "mixed", 0, 1, "0", "switch",
-         "1: share tables, too, that several areas reach into, and those of private file mappings; "
-         "a kernel without shm takes 0 alone"),
+         "1: also share tables that several areas reach into, and tables of private file mappings; "
+         "a kernel without shm accepts only 0"),
     Knob("fork", "background_tables_per_s", 0, 1 << 20, "0", "page tables a second",
-         "give children tables of their own at this rate, ahead of the parent's writes; 0: never"),
+         "give children their own tables at this rate, ahead of the parent's writes; 0: never"),
     Knob("shm", "min_tables", 1, 1 << 30, "16", "page tables",
-         "a mapping shares only if it is so large, 2 MiB for each table"),
-    Knob("shm", "cross_user", 0, 1, "0", "switch", "1: processes of different users share, too"),
+         "share the tables of a mapping only if it spans at least this many tables of 2 MiB each"),
+    Knob("shm", "cross_user", 0, 1, "0", "switch", "1: processes of different users share tables, too"),
     Knob("shm", "place", 0, 1, "1", "switch", "1: place large mappings so that their tables can be shared"),
-    Knob("prezero", "engine", 0, 0, "cpu", "name", "what zeroes: the processor, or a channel of a DMA device",
+    Knob("prezero", "engine", 0, 0, "cpu", "name", "what zeroes memory: the processor, or a channel of a DMA device",
          words="cpu or dma"),
     Knob("prezero", "engine_timeout_milliseconds", 1, 60000, "2000", "milliseconds",
-         "a transfer that takes longer hangs, and its engine is dropped"),
+         "a transfer that takes longer counts as hung, and the kernel drops its engine"),
     Knob("prezero", "rate_mb_per_second", 0, 1000000, "0", "MB a second",
-         "the most that is zeroed on a node; 0: no bound"),
+         "the most memory that is zeroed on each node; 0: no limit"),
     Knob("prezero", "scrub_now", 1, 1, "-", "action",
-         "1: zero now until each zone has its share of scrub_stop; can only be written"),
+         "1: zero memory now, until each zone has the share that scrub_stop sets; write-only"),
     Knob("prezero", "scrub_order_min", 0, 10, "9", "order of pages",
          "the smallest free blocks that are zeroed; 9 is 2 MiB"),
     Knob("prezero", "sleep_milliseconds", 10, 60000, "200", "milliseconds",
-         "how long kscrubd rests before it looks for work again"),
+         "how long kscrubd sleeps before it looks for work again"),
     Knob("prezero", "trust_engine_stop", 0, 1, "0", "switch",
-         "1: believe an engine that hung and then says that it has stopped"),
+         "1: trust an engine that hung and then reports that it has stopped"),
     Knob("prezero", "verify", 0, 1, "0", "switch",
-         "1: look at each byte of a page that is handed out as zero; on by default with CONFIG_DEBUG_VM"),
+         "1: check every byte of a page that is handed out as zeroed; on by default with CONFIG_DEBUG_VM"),
     Knob("prezero", "scrub_load", 0, 1000, "1", "tasks per processor",
-         "kscrubd pauses while more tasks are runnable, itself counted; 0: it does not look"),
+         "kscrubd pauses while more tasks than this are runnable, including itself; 0: it does not check"),
     Knob("prezero", "scrub_start", 0, 1000, "100", "thousandths of a zone",
-         "kscrubd starts on a zone with less zeroed memory; 0: it never starts by itself"),
+         "kscrubd starts on a zone that has less zeroed memory than this; 0: it never starts by itself"),
     Knob("prezero", "scrub_stop", 0, 1000, "300", "thousandths of a zone",
-         "kscrubd goes on until the zone has so much"),
+         "kscrubd continues until the zone has this much zeroed memory"),
     Knob("text", "backoff_ms", 0, 600000, "10000", "milliseconds",
-         "nothing is queued for so long after a huge page was not to be had"),
-    Knob("text", "blocks_per_second", 1, 100000, "256", "blocks of 2 MiB a second", "the most that is collapsed"),
+         "how long nothing is queued after an attempt to get a huge page failed"),
+    Knob("text", "blocks_per_second", 1, 100000, "256", "blocks of 2 MiB a second",
+         "the most blocks that are collapsed"),
     Knob("text", "delay_ms", 0, 60000, "100", "milliseconds",
-         "from the last mapping of a file's text to the first attempt"),
+         "the time from the last mapping of a file's text to the first attempt to collapse it"),
     Knob("text", "fault_around_kb", 64, 2048, "2048", "kB",
-         "the most of resident text that a fault maps by small pages, a power of two; 64: as Linux"),
+         "the most resident text that one fault maps with small pages, a power of two; 64: as Linux does"),
     Knob("text", "max_permil", 0, 1000, "250", "thousandths of memory",
-         "the most that huge pages of files, of all kinds, may take"),
+         "the most memory that huge pages of files, of all kinds, may take"),
     Knob("text", "min_resident_pages", 1, 512, "256", "pages of 4 kB",
-         "a block is collapsed only if so many of its pages are resident"),
+         "a block is collapsed only if at least this many of its pages are resident"),
     Knob("text", "placement", 0, 1, "1", "switch",
-         "1: place programs and libraries so that their text can be mapped by 2 MiB pages"),
+         "1: place programs and libraries so that 2 MiB pages can map their text"),
     Knob("text", "readahead", 0, 1, "1", "switch",
-         "1: read text by blocks of 2 MiB where the filesystem has large folios"),
+         "1: read text in blocks of 2 MiB where the filesystem supports large folios"),
     Knob("rmap", "defer_faults", 0, 4096, "32", "pages",
-         "so many new pages of a process may be attached to its parent's anon_vmas; the next one moves them"),
+         "how many new pages a process may attach to its parent's anon_vmas; the next one moves them to "
+         "the process's own"),
 )
 
 GAUGES = (
     Gauge("shm", "tables", "page tables", "page tables that are shared now"),
-    Gauge("shm", "mapped_kb", "kB", "what shared tables map, which is in no process's RSS"),
-    Gauge("prezero", "zeroed_blocks", "blocks", "zeroed free blocks, a line for each zone and a column for each order"),
+    Gauge("shm", "mapped_kb", "kB", "memory that shared tables map, which is in no process's RSS"),
+    Gauge("prezero", "zeroed_blocks", "blocks",
+          "zeroed free blocks, one line for each zone and one column for each order"),
     Gauge("rmap", "borrowers", "areas", "areas that use their parent's anon_vmas now"),
 )
 
@@ -110,8 +113,8 @@ def find(feature: str, name: str) -> Knob | None:
 
 def example() -> str:
     """Return an example of quire.conf: each knob with its default, as a comment."""
-    parts = ["# An example of /etc/quire.conf: one feature.knob = value in a line, applied in this order by\n"
-             "# quirectl apply, and by quire.service at boot. Each knob is here with its default.\n"]
+    parts = ["# An example of /etc/quire.conf. Each line sets one knob: feature.knob = value. quirectl apply,\n"
+             "# and quire.service at boot, set them in this order. Each knob is here with its default.\n"]
     for feature in dict.fromkeys(knob.feature for knob in KNOBS):
         lines = [f"\n# {feature}\n"]
         for knob in (knob for knob in KNOBS if knob.feature == feature and knob.unit != "action"):
@@ -124,14 +127,14 @@ def example() -> str:
 GUIDE = """\
 # Knobs
 
-What can be set of each feature, in `/sys/kernel/mm/quire/FEATURE/` (scrub_load, scrub_start and scrub_stop in
-`/proc/sys/vm/`), by `quirectl knobs set`. A value out of bounds is refused and changes nothing. Bounds are those of
-x86-64 with all features. The kernel decides: a test holds the table in `tool/quirelib/knobs.py` against its source,
-and this page, which `python3 tool/quirelib/knobs.py >docs/knobs.md` writes, against the table. What a choice costs and
-brings is in the features' pages: [fork](fork.md), [shm](shm.md), [prezero](prezero.md), [text](text.md),
-[rmap](rmap.md).
+The knobs of each feature are files in `/sys/kernel/mm/quire/FEATURE/`, except that scrub_load, scrub_start and
+scrub_stop are in `/proc/sys/vm/`. `quirectl knobs set` changes them. The kernel refuses a value out of bounds and
+changes nothing. The bounds are those of x86-64 with all features. The kernel's source decides: a test compares the
+table in `tool/quirelib/knobs.py` with it, and another compares this page, which
+`python3 tool/quirelib/knobs.py >docs/knobs.md` writes, with the table. The pages of the features say what each choice
+costs and brings: [fork](fork.md), [shm](shm.md), [prezero](prezero.md), [text](text.md), [rmap](rmap.md).
 
-Each feature has `enabled` besides: 0 off, 1 on, 2 off and undo what is shared or pooled.
+Each feature also has `enabled`: 0 switches it off, 1 on, and 2 switches it off and undoes what is shared or pooled.
 """
 
 
@@ -142,8 +145,8 @@ def guide() -> str:
         parts.append(f"\n## {feature}\n\n| knob | takes | default | unit | what it does |\n|---|---|---|---|---|\n")
         parts += [f"| `{knob.name}` | {knob.bounds} | {knob.default} | {knob.unit} | {knob.what} |\n"
                   for knob in KNOBS if knob.feature == feature]
-    parts.append("\n## Gauges\n\nRead-only, by `quirectl gauges`.\n\n| feature | gauge | unit | what it shows |\n"
-                 "|---|---|---|---|\n")
+    parts.append("\n## Gauges\n\n`quirectl gauges` prints them; they are read-only.\n\n"
+                 "| feature | gauge | unit | what it shows |\n|---|---|---|---|\n")
     parts += [f"| {gauge.feature} | `{gauge.name}` | {gauge.unit} | {gauge.what} |\n" for gauge in GAUGES]
     return "".join(parts)
 
