@@ -34,9 +34,9 @@ What quirectl bugreport packed on {release}, quire {version}.
 
 {files}
 
-Not in it: other lines of the kernel's log, values of boot options that do not concern memory, registers and stacks of
-a trace, names of files, users or this machine, what processes map or hold. A trace of a warning names the process that
-ran into it.
+Not in it: other lines of the kernel's log; boot options that do not concern memory, except the names of those that
+have a value; options for init; registers and stacks of a trace; names of files, users or this machine; what processes
+map or hold. A trace of a warning names the process that ran into it.
 """
 Part = tuple[str, str, Callable[[Quire, Path], str]]
 
@@ -51,7 +51,7 @@ def version(quire: Quire, _root: Path) -> str:
 
 
 def cmdline(_quire: Quire, root: Path) -> str:
-    """Return the boot options: all names up to those for init, and values of those that concern memory."""
+    """Return the boot options that concern memory, and of others that have a value the name; not those for init."""
     options: list[str] = []
     for word in (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").split():
         if word == "--":
@@ -104,7 +104,7 @@ PARTS: tuple[Part, ...] = (
     ("counters.json", "the counters since boot", _json(Quire.stats)),
     ("vmstat.txt", "/proc/vmstat", _proc("vmstat")),
     ("meminfo.txt", "/proc/meminfo", _proc("meminfo")),
-    ("cmdline.txt", "the names of boot options, and the values of those that concern memory", cmdline),
+    ("cmdline.txt", "the boot options that concern memory, and the names of others that have a value", cmdline),
     ("dmesg.txt", "the kernel's messages about quire", log),
 )
 
