@@ -355,6 +355,16 @@ def test_boot(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pyte
     assert run(tree, "boot", "frok") == 1
 
 
+def test_boot_of_a_newer_kernel(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A feature that only the kernel knows is as good as another, and what follows -- is not the kernel's."""
+    feature_file(tree, "newer/enabled").parent.mkdir()
+    feature_file(tree, "newer/enabled").write_text("1\n", encoding="utf-8")
+    feature_file(tree, "newer/state").write_text("on\n", encoding="utf-8")
+    (tree / "proc/cmdline").write_text("root=/dev/vda quire=fork quire=newer -- quire=init\n", encoding="utf-8")
+    assert run(tree, "boot") == 0
+    assert "boot option: quire=prezero,newer\nbooted with: quire=newer\n" in capsys.readouterr().out
+
+
 def test_command_line() -> None:
     """A wrong command line is status 2; the help names every command, and the man page documents each."""
     wrong = subprocess.run([sys.executable, str(TOOL), "knobs"], capture_output=True, text=True, check=False)

@@ -140,7 +140,8 @@ def parser() -> argparse.ArgumentParser:
         add(where)
     command = _add(where, "boot", commands.boot_line, "the boot option, and where it goes; on any kernel")
     command.set_defaults(anywhere=True)
-    command.add_argument("features", nargs="*", metavar="FEATURE", help="default: those that are on now")
+    command.add_argument("features", nargs="*", metavar="FEATURE|all",
+                         help="default: those that are on now, or all on a kernel without quire")
     return top
 
 

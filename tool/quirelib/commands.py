@@ -148,15 +148,17 @@ def knobs_set(quire: Quire, args: argparse.Namespace) -> None:
 def boot_line(quire: Quire | None, args: argparse.Namespace) -> None:
     """Print the boot option for some features, and where it goes."""
     names = args.features or (["all"] if quire is None else [f for f in quire.features() if quire.state(f) == "on"])
-    unknown = [n for n in names if n not in (*FEATURES, "all")]
+    known = list(dict.fromkeys([*FEATURES, *(quire.features() if quire else ())]))
+    unknown = [n for n in names if n not in (*known, "all")]
     if unknown:
-        raise Refused(f"there is no feature {unknown[0]!r}; there are: {', '.join(FEATURES)}, or say all.")
+        raise Refused(f"there is no feature {unknown[0]!r}; there are: {', '.join(known)}, or say all.")
     option = "quire=on" if "all" in names else "quire=" + (",".join(names) or "off")
     print(f"boot option: {option}")
     if not names:
         print("nothing is on now, so nothing would be; for others: quirectl boot all, or quirectl boot FEATURE...")
     cmdline = args.root / "proc/cmdline"
     words = cmdline.read_text(encoding="utf-8").split() if cmdline.is_file() else []
+    words = words[:words.index("--")] if "--" in words else words  # what follows is for init
     ours = [w for w in words if w.startswith("quire=")]
     print(f"booted with: {ours[-1] if ours else 'no quire= option (all off)'}")
     print(
