@@ -292,9 +292,12 @@ static int __init quire_check_boot_list(void)
 {
 	char words[sizeof(quire_boot_list)], *rest = words, *word;
 
+	/* In a list, these are names that no feature has. */
+	if (!strcmp(quire_boot_list, "on") || !strcmp(quire_boot_list, "off"))
+		return 0;
 	strscpy(words, quire_boot_list, sizeof(words));
 	while ((word = strsep(&rest, ",")))
-		if (*word && strcmp(word, "on") && strcmp(word, "off") && !quire_find(word))
+		if (*word && !quire_find(word))
 			pr_warn("boot option quire=: no feature is named '%s'\n", word);
 	return 0;
 }

@@ -37,6 +37,8 @@ static void boot_list(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, quire_list_has("fork", "fork"));
 	KUNIT_EXPECT_TRUE(test, quire_list_has("text,fork", "fork"));
 	KUNIT_EXPECT_FALSE(test, quire_list_has("forks,for", "fork"));
+	KUNIT_EXPECT_FALSE(test, quire_list_has("on,text", "fork"));
+	KUNIT_EXPECT_TRUE(test, quire_list_has("off,fork", "fork"));
 	KUNIT_EXPECT_FALSE(test, quire_list_has(",,", "fork"));
 }
 
