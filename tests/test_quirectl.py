@@ -249,7 +249,7 @@ def test_gauges_are_no_knobs(tree: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run(tree, "knobs", "set", "prezero", "zeroed_blocks", "1") == 1
     error = capsys.readouterr().err
     assert "prezero/zeroed_blocks is a gauge: it is read-only" in error and "dmesg" not in error
-    assert "What can be set of prezero: scrub_now, scrub_start." in error
+    assert "The knobs of prezero: scrub_now, scrub_start." in error
     assert feature_file(tree, "prezero/zeroed_blocks").read_text(encoding="utf-8") == before
 
 

@@ -194,7 +194,7 @@ def test_bugreport_without_a_part(root: Path, dmesg: Path, tmp_path: Path) -> No
     assert run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
     files = archive(tmp_path / "r.tar.gz")
     assert files["dmesg.txt"] == "(dmesg says: dmesg: Operation not permitted)\n"
-    assert files["vmstat.txt"].startswith("(not to be had: ") and files["meminfo.txt"] == "MemTotal: 4 kB\n"
+    assert files["vmstat.txt"].startswith("(not available: ") and files["meminfo.txt"] == "MemTotal: 4 kB\n"
 
 
 def test_an_endless_trace_ends() -> None:

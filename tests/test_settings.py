@@ -50,7 +50,7 @@ def test_saved_is_all_that_can_be_set(root: Path) -> None:
     """Each knob and each switch has one line; gauges and what is to be done have none; the switch comes last."""
     assert run(root, "save") == 0
     text = (root / "etc/quire.conf").read_text(encoding="utf-8")
-    assert text.startswith("# What is set of quire") and "6.12.117-quire" in text
+    assert text.startswith("# The settings of quire") and "6.12.117-quire" in text
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(re.fullmatch(r"\w+\.\w+ = \w+", line) for line in lines)
     names = [line.split(" = ")[0] for line in lines]
@@ -82,7 +82,7 @@ def test_what_was_saved_is_set_again(root: Path, monkeypatch: pytest.MonkeyPatch
     out = capsys.readouterr().out
     assert values(root) == before and sorted(written) == [b"1", b"1", b"16", b"cpu"]
     assert "shm.min_tables: 99 -> 16\n" in out and "fork.enabled: 0 -> 1\n" in out
-    assert re.search(r": 4 set, \d+ as they were, 0 refused\n$", out)
+    assert re.search(r": 4 changed, \d+ unchanged, 0 refused\n$", out)
 
 
 def test_saved_whole_or_not_at_all(root: Path, monkeypatch: pytest.MonkeyPatch,
@@ -110,7 +110,7 @@ def test_save_elsewhere(root: Path, tmp_path: Path, capfdbinary: pytest.CaptureF
     assert run(root, "save", "--output", "-") == 0
     assert capfdbinary.readouterr().out == (tmp_path / "other").read_bytes()
     assert run(root, "save", "--output", str(tmp_path / "none/other")) == 1
-    assert b"Make its folder first" in capfdbinary.readouterr().err
+    assert b"Create its folder first" in capfdbinary.readouterr().err
 
 
 def test_refused_lines_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def test_refused_lines_are_named(root: Path, capsys: pytest.CaptureFixture[str])
         [f"{path}:6", "shm.tables"], [f"{path}:7", "prezero.scrub_now"], [f"{path}:8", "rmap.enabled"],
         [f"{path}:9", "all.enabled"], [f"{path}:10", "shm.min_tables ="]]
     assert "read-only" in errors[3] and "its knobs: " in errors[0]
-    assert said.out.endswith(f"{path}: 2 set, 0 as they were, 8 refused\n")
+    assert said.out.endswith(f"{path}: 2 changed, 0 unchanged, 8 refused\n")
     top = root / "sys/kernel/mm/quire"
     assert (top / "fork/mixed").read_text(encoding="utf-8") == "1\n"
     assert (top / "rmap/defer_faults").read_text(encoding="utf-8").startswith("7")

@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line, and exit with status 2."""
-        self.exit(USAGE, f"error: {message} ({self.prog} --help says more)\n")
+        self.exit(USAGE, f"error: {message} (see {self.prog} --help)\n")
 
 
 def positive(text: str) -> float:
@@ -37,7 +37,7 @@ def positive(text: str) -> float:
 def times(text: str) -> int:
     """Return a whole number from 1 on."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"takes a number from 1 on, not {text!r}")
+        raise argparse.ArgumentTypeError(f"takes a whole number above 0, not {text!r}")
     return int(text)
 
 
@@ -57,7 +57,7 @@ def _add_features(where: Any) -> None:
     _json(_add(where, "status", commands.status, "what is on"))
     for name, text in (
         ("enable", "switch on"),
-        ("disable", "switch off; what is shared or pooled stays until it wears off"),
+        ("disable", "switch off; what is shared or pooled stays until normal use undoes it"),
         ("drain", "switch off and undo what is shared or pooled"),
     ):
         _add(where, name, commands.switch, text).add_argument("feature", metavar="FEATURE|all")
@@ -68,8 +68,9 @@ def _add_stats(where: Any) -> None:
     command = _add(where, "stats", commands.stats_command, "counters", aliases=["stat"])
     command.add_argument("feature", nargs="?", metavar="FEATURE")
     _json(command)
-    command.add_argument("--nonzero", action="store_true", help="only those that are not 0")
-    command.add_argument("--watch", nargs="?", type=positive, const=1.0, metavar="SECONDS", help="again, with rates")
+    command.add_argument("--nonzero", action="store_true", help="print only those that are not 0")
+    command.add_argument("--watch", nargs="?", type=positive, const=1.0, metavar="SECONDS",
+                         help="print them again and again, with rates (default every second)")
     command.add_argument("--count", type=times, metavar="N", help="with --watch: print N times in all")
 
 
@@ -83,7 +84,7 @@ def _add_knobs(where: Any) -> None:
     action = _add(knobs, "explain", commands.knobs_explain, "bounds, default, unit and meaning; on any kernel")
     action.add_argument("feature", nargs="?", metavar="FEATURE")
     action.set_defaults(anywhere=True)
-    for name, run, text in (("get", commands.knobs_get, "one value"), ("set", commands.knobs_set, "change one")):
+    for name, run, text in (("get", commands.knobs_get, "one value"), ("set", commands.knobs_set, "change one value")):
         action = _add(knobs, name, run, text)
         action.add_argument("feature", metavar="FEATURE")
         action.add_argument("knob", metavar="KNOB")
@@ -95,19 +96,20 @@ def _add_knobs(where: Any) -> None:
 
 def _add_settings(where: Any) -> None:
     """Add the commands that store and set what is set."""
-    command = _add(where, "save", settings.save, "write what is set to a file")
+    command = _add(where, "save", settings.save, "write all settings to a file")
     command.add_argument("--output", type=Path, metavar="FILE", help="default /etc/quire.conf; - is standard output")
-    command = _add(where, "apply", settings.apply, "set what a file says")
+    command = _add(where, "apply", settings.apply, "apply the settings in a file")
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default /etc/quire.conf")
     command.add_argument("--strict", action="store_true",
-                         help="status 1 if a line was refused; the others are set all the same")
+                         help="exit with status 1 if a line was refused; the other lines are applied anyway")
 
 
 def _add_reports(where: Any) -> None:
     """Add the commands that write files for others to read."""
     command = _add(where, "metrics", metrics.metrics, "counters, gauges, knobs and states in Prometheus' text format")
-    command.add_argument("--output", type=Path, metavar="FILE", help="a file, written whole; default standard output")
-    command = _add(where, "bugreport", report.bugreport, "pack what a report of a fault should have; no secrets")
+    command.add_argument("--output", type=Path, metavar="FILE",
+                         help="a file, which is replaced as a whole; default standard output")
+    command = _add(where, "bugreport", report.bugreport, "pack what a bug report needs, without secrets")
     command.add_argument("--output", type=Path, metavar="FILE",
                          help="default quire-bugreport-DATE.tar.gz in this folder; - is standard output")
 
@@ -122,11 +124,12 @@ def _add_processes(where: Any) -> None:
         command = _add(where, name, run, text)
         command.add_argument("pid", nargs="*", type=int, metavar="PID")
         _json(command)
-    command = _add(where, "top", processes.top_command, "who shares the most; on a terminal again and again")
+    command = _add(where, "top", processes.top_command, "which processes share the most; refreshed on a terminal")
     command.add_argument("--sort", choices=("all", *processes.TOP), default="all",
                          help="by kB that fork and shm share (all), one of them, tables charged or areas borrowed")
-    command.add_argument("--lines", type=times, default=20, metavar="N", help="print so many processes (default 20)")
-    command.add_argument("--interval", type=positive, default=2.0, metavar="SECONDS", help="between two (default 2)")
+    command.add_argument("--lines", type=times, default=20, metavar="N", help="print this many processes (default 20)")
+    command.add_argument("--interval", type=positive, default=2.0, metavar="SECONDS",
+                         help="time between two lists (default 2)")
     command.add_argument("--count", type=times, metavar="N", help="print N times; default 1 where there is no terminal")
     _json(command)
 

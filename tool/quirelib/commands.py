@@ -118,14 +118,14 @@ def knobs_explain(quire: Quire | None, args: argparse.Namespace) -> None:
     rows = [["FEATURE", "KNOB", "BOUNDS", "DEFAULT", "UNIT", "WHAT"]]
     rows += [[k.feature, k.name, k.bounds, k.default, k.unit, k.what] for k in KNOBS if k.feature in features]
     if len(rows) == 1:
-        raise Refused(f"nothing is known of knobs of {args.feature!r}; there are: {', '.join(FEATURES)}, or say all.")
+        raise Refused(f"no knobs of {args.feature!r} are known; the features are: {', '.join(FEATURES)}, or all.")
     print(columns(rows))
 
 
 def knobs_get(quire: Quire, args: argparse.Namespace) -> None:
     """Print one knob's value."""
     if args.feature == "all":
-        raise Refused("name one feature.")
+        raise Refused("this command takes one feature, not all.")
     (feature,) = quire.chosen(args.feature)
     print(read(quire.knob_path(feature, args.knob, gauges=True)))
 
@@ -133,7 +133,7 @@ def knobs_get(quire: Quire, args: argparse.Namespace) -> None:
 def knobs_set(quire: Quire, args: argparse.Namespace) -> None:
     """Set one knob and print the command that takes it back."""
     if args.feature == "all":
-        raise Refused("name one feature.")
+        raise Refused("this command takes one feature, not all.")
     (feature,) = quire.chosen(args.feature)
     path = quire.knob_path(feature, args.knob)
     before = read(path)
@@ -151,11 +151,11 @@ def boot_line(quire: Quire | None, args: argparse.Namespace) -> None:
     known = list(dict.fromkeys([*FEATURES, *(quire.features() if quire else ())]))
     unknown = [n for n in names if n not in (*known, "all")]
     if unknown:
-        raise Refused(f"there is no feature {unknown[0]!r}; there are: {', '.join(known)}, or say all.")
+        raise Refused(f"there is no feature {unknown[0]!r}; the features are: {', '.join(known)}, or all.")
     option = "quire=on" if "all" in names else "quire=" + (",".join(names) or "off")
     print(f"boot option: {option}")
     if not names:
-        print("nothing is on now, so nothing would be; for others: quirectl boot all, or quirectl boot FEATURE...")
+        print("nothing is on now, so it switches nothing on; for others: quirectl boot all, quirectl boot FEATURE...")
     cmdline = args.root / "proc/cmdline"
     words = cmdline.read_text(encoding="utf-8").split() if cmdline.is_file() else []
     words = words[:words.index("--")] if "--" in words else words  # what follows is for init

@@ -40,5 +40,5 @@ def _advice(error: OSError) -> str:
     if isinstance(error, PermissionError):
         return " Run quirectl as root, or name another file with --output."
     if isinstance(error, FileNotFoundError):
-        return " Make its folder first."
+        return " Create its folder first."
     return ""

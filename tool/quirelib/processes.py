@@ -40,7 +40,7 @@ def processes(quire: Quire, args: argparse.Namespace) -> None:
         return
     if not found:
         raise Refused(
-            "no process with a readable /proc/PID/quire. Run quirectl as root; if that changes nothing,\n"
+            "no process has a readable /proc/PID/quire. Run quirectl as root; if that does not help,\n"
             "this kernel has neither fork nor shm built in."
         )
     rows = [["PID", "NAME", "SHARES"]]
@@ -66,8 +66,8 @@ def rmap_command(quire: Quire, args: argparse.Namespace) -> None:
         print(json.dumps({"processes": found, "total": total}, indent=2))
         return
     if not found:
-        raise Refused("no process whose /proc/PID/quire tells of its reverse map. Run quirectl as root; if that\n"
-                      "changes nothing, this kernel has no rmap built in.")
+        raise Refused("no readable /proc/PID/quire describes a reverse map. Run quirectl as root; if that does\n"
+                      "not help, this kernel has no rmap built in.")
     rows = [["PID", "NAME", "AREAS", "BORROWED", "INSIDE", "LINKS", "LINKS kB"]]
     rows += [[str(f["pid"]), f["name"], *(str(f[key]) for key in RMAP_KEYS)] for f in found]
     rows.append(["", "ReverseMaps", *(str(total[key]) for key in RMAP_KEYS)])
@@ -137,7 +137,8 @@ def show_top(found: list[dict[str, Any]], lines: int) -> None:
     """Print a table of the processes that share the most, and a line about all."""
     rows = [["PID", "NAME", *HEADS.values()]]
     rows += [[str(one["pid"]), one["name"], *(str(one[key]) for key in TOP)] for one in found[:lines]]
-    print(f"{len(found)} processes share; tables of fork's charged to them: {sum(one['charged'] for one in found)}")
+    charged = sum(one["charged"] for one in found)
+    print(f"{len(found)} processes share; tables shared by fork and charged to them: {charged}")
     print(columns(rows), flush=True)
 
 

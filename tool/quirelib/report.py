@@ -129,9 +129,9 @@ def bugreport(quire: Quire, args: argparse.Namespace) -> None:
         try:
             files[name] = collect(quire, args.root)
         except (Refused, OSError) as error:
-            files[name] = f"(not to be had: {error})\n"
+            files[name] = f"(not available: {error})\n"
     folder = f"quire-bugreport-{time.strftime('%Y%m%d-%H%M%S')}"
     output = args.output or Path(f"{folder}.tar.gz")
     write_whole(output, pack(files, folder), 0o600)
     if str(output) != "-":
-        print(f"{output}: written. Look through it before you send it; it has:\n{listing}")
+        print(f"{output}: written. Look through it before you send it; it contains:\n{listing}")

@@ -16,9 +16,10 @@ from quirelib.surface import Quire, Refused, read
 
 DEFAULT = "etc/quire.conf"
 HEAD = """\
-# What is set of quire, one feature.knob = value in a line. Written by quirectl save
-# on {release}, quire {version}. quirectl apply sets it, in this order; quire.service
-# does so at boot. quirectl knobs explain tells what each takes; enabled is 0 or 1.
+# The settings of quire {version} on {release}, written by quirectl save.
+# Each line sets one knob: feature.knob = value. quirectl apply, and quire.service
+# at boot, set them in this order. quirectl knobs explain says which values each
+# knob takes; enabled takes 0 or 1.
 """
 BROKEN = "# The kernel had switched it off because of an inconsistency.\n"
 
@@ -53,14 +54,14 @@ def parse(line: str) -> tuple[str, str, str] | None:
     name, equals, value = (part.strip() for part in said.partition("="))
     feature, dot, knob = name.partition(".")
     if not equals or not dot or not value or not feature or not knob:
-        raise Refused(f"{said}: this is not feature.knob = value.")
+        raise Refused(f"{said}: this is not of the form feature.knob = value.")
     return feature, knob, value
 
 
 def put(quire: Quire, feature: str, knob: str, value: str) -> tuple[str, str]:
     """Set one knob or switch where it differs; return its value before and after."""
     if feature == "all":
-        raise Refused("name one feature.")
+        raise Refused("a line sets one feature, not all.")
     quire.chosen(feature)
     if knob == "enabled":
         path = quire.top / feature / knob
@@ -70,7 +71,7 @@ def put(quire: Quire, feature: str, knob: str, value: str) -> tuple[str, str]:
         path = quire.knob_path(feature, knob)
     before = read(path)
     if before == "-":
-        raise Refused("that is something to do, not to be set; it can be done by: "
+        raise Refused("this knob starts an action and cannot be stored; to start it: "
                       f"quirectl knobs set {feature} {knob} {value}")
     if before != value:
         quire.write(path, value, "not set")
@@ -100,9 +101,9 @@ def apply(quire: Quire, args: argparse.Namespace) -> None:
         else:
             changed += 1
             print(f"{feature}.{knob}: {before} -> {after}")
-    print(f"{path}: {changed} set, {unchanged} as they were, {refused} refused")
+    print(f"{path}: {changed} changed, {unchanged} unchanged, {refused} refused")
     if refused and args.strict:
-        raise Refused(f"{path}: {refused} of its lines were refused, see above.")
+        raise Refused(f"{path}: {refused} of its lines were refused; see above.")
 
 
 def _lines(path: Path) -> list[str]:

@@ -27,7 +27,7 @@ def read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except PermissionError as error:
-        raise Refused(f"{path} may not be read by this user. Run quirectl as root.") from error
+        raise Refused(f"this user may not read {path}. Run quirectl as root.") from error
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from error
 
@@ -68,7 +68,7 @@ class Quire:
             return [name]
         if name in FEATURES:
             raise Refused(f"the feature {name} is not built into this kernel; it has: {', '.join(present) or 'none'}.")
-        raise Refused(f"there is no feature {name!r}; this kernel has: {', '.join(present) or 'none'}, or say all.")
+        raise Refused(f"there is no feature {name!r}; this kernel has: {', '.join(present) or 'none'}, or all.")
 
     def state(self, feature: str) -> str:
         """Return on, off, draining or disabled_by_warning."""
@@ -91,8 +91,7 @@ class Quire:
         if knob in shown and gauges:
             return shown[knob]
         if knob in shown:
-            raise Refused(f"{feature}/{knob} is a gauge: it is read-only, the kernel shows by it what is. "
-                          f"What can be set of {feature}: {known}.")
+            raise Refused(f"{feature}/{knob} is a gauge: it is read-only. The knobs of {feature}: {known}.")
         raise Refused(f"{feature} has no knob {knob!r}; its knobs: {known}.")
 
     def _files(self, feature: str) -> dict[str, Path]:
@@ -138,7 +137,7 @@ class Quire:
             return "the kernel does not allow this; `dmesg | tail` may say why."
         if error.errno in (errno.EINVAL, errno.ERANGE):
             now = "" if read(path) == "-" else f" (it stays {read(path)})"
-            return f"the kernel takes no such value: {value!r}{now}.{bounds(path)}"
+            return f"the kernel refuses the value {value!r}{now}.{bounds(path)}"
         if error.errno == errno.EAGAIN and path.name == "scrub_now":
             return "prezero is off; switch it on first: quirectl enable prezero"
         if error.errno == errno.EBUSY:
