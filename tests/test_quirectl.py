@@ -170,6 +170,22 @@ def test_enable_after_a_warning(
     assert "until the next boot" in err and "dmesg" in err and "sudo" not in err
 
 
+@pytest.mark.parametrize(("number", "command", "advice"), [
+    (errno.EBUSY, ("drain", "fork"), "could not undo everything"),
+    (errno.EAGAIN, ("drain", "fork"), "could not undo everything"),
+    (errno.ENODEV, ("knobs", "set", "prezero", "engine", "dma"), "no DMA channel"),
+    (errno.EBUSY, ("knobs", "set", "prezero", "engine", "dma"), "until the next boot"),
+])
+def test_refusals_of_drains_and_engines(tree: Path, monkeypatch: pytest.MonkeyPatch, number: int,
+                                        command: tuple[str, ...], advice: str,
+                                        capsys: pytest.CaptureFixture[str]) -> None:
+    """The same number means something else for a drain, for an engine and for a switch."""
+    feature_file(tree, "prezero/engine").write_text("cpu\n", encoding="utf-8")
+    refuse_writes(monkeypatch, number)
+    assert run(tree, *command) == 1
+    assert advice in capsys.readouterr().err
+
+
 def test_all_goes_on_after_a_refusal(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

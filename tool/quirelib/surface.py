@@ -14,6 +14,12 @@ FEATURES = ("fork", "shm", "prezero", "text", "rmap")
 NOT_KNOBS = ("enabled", "state")
 WRITABLE = 0o222
 SYSCTLS = ("scrub_start", "scrub_stop", "scrub_load")
+# Why prezero's knob "engine" refuses dma.
+ENGINE = {
+    errno.ENODEV: "there is no DMA channel that can fill or copy memory; load the driver of one first.",
+    errno.EOPNOTSUPP: "the DMA channel does not reach all memory, or cannot work on single pages.",
+    errno.EBUSY: "the DMA channel hung before; the kernel does not use it again until the next boot.",
+}
 
 
 class Refused(Exception):
@@ -140,6 +146,10 @@ class Quire:
             return f"the kernel refuses the value {value!r}{now}.{bounds(path)}"
         if error.errno == errno.EAGAIN and path.name == "scrub_now":
             return "prezero is off; switch it on first: quirectl enable prezero"
+        if path.name == "engine" and error.errno in ENGINE:
+            return ENGINE[error.errno]
+        if value == "2" and error.errno in (errno.EAGAIN, errno.EBUSY):
+            return "the kernel could not undo everything, because some of it is in use; try again later."
         if error.errno == errno.EBUSY:
             return "the feature is busy; wait until its state is on or off (`quirectl status`) and try again."
         if error.errno == errno.ENOMEM:
