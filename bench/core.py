@@ -193,11 +193,11 @@ def parse_row(line: str) -> tuple[dict[str, str], dict[str, float]]:
     """Return the keys and the metrics of one '@' line."""
     keys, bar, metrics = line[1:].partition("|")
     if not bar:
-        raise BenchError(f"no bar in the result line {line!r}")
+        raise BenchError(f"the result line {line!r} has no bar between keys and metrics")
     try:
         return parse_pairs(keys), {k: float(v) for k, v in parse_pairs(metrics).items()}
     except ValueError as error:
-        raise BenchError(f"a metric is no number in {line!r}") from error
+        raise BenchError(f"a metric in {line!r} is not a number") from error
 
 
 def parse_output(text: str) -> Run:

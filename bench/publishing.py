@@ -151,7 +151,7 @@ def with_headline(readme: str, data: dict) -> str:
     before, mark, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
-        raise core.BenchError(f"README.md has lost the lines {BEGIN!r} and {END!r}")
+        raise core.BenchError(f"README.md lacks the line {BEGIN!r} or {END!r}: restore it from git")
     return f"{before}{BEGIN}\n\n{headline(data)}\n\n{END}{after}"
 
 

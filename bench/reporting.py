@@ -188,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     paths = args.json or sorted(OUT.glob("*/*.json"))
     if not paths:
-        print("error: no results yet; first: bench/run", file=sys.stderr)
+        print("error: there are no results yet: run bench/run first", file=sys.stderr)
         return 1
     try:
         results, probe = read(paths)

@@ -118,7 +118,7 @@ def check_kernels(columns: list[str], options: core.Options) -> None:
         if variant not in build.FRAGMENTS:
             raise core.BenchError(f"no kernel variant {variant!r}; there are: {', '.join(build.FRAGMENTS)}")
         if not (REPO / "build" / variant / "bzImage").exists():
-            raise core.BenchError(f"the kernel {variant} is not built; first: make kernel VARIANT={variant}")
+            raise core.BenchError(f"the kernel {variant} is not built: run make kernel VARIANT={variant} first")
 
 
 def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> core.Run:
@@ -288,7 +288,7 @@ def command_line() -> cli.Parser:
                         help="with --icount: on the kernels with jump labels (make kernel VARIANT=quire-jump)")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--cpus", type=cpu_counts, metavar="N,...",
-                        help="by the clock: measure in a guest of so many CPUs, one guest after the other (default 2)")
+                        help="by the clock: measure in guests with so many CPUs, one after the other (default 2)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="boots for each column (default 1)")
     parser.add_argument("--columns", default=",".join(core.COLUMNS), help="some of vanilla,off,on (default all)")
     parser.add_argument(
@@ -300,11 +300,12 @@ def command_line() -> cli.Parser:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results into one file")
     parser.add_argument(
-        "--gate", type=float, metavar="PERCENT", help="fail if off is worse than vanilla by more (use with --icount)"
+        "--gate", type=float, metavar="PERCENT",
+        help="fail if off is worse than vanilla by more than this (use with --icount)"
     )
-    parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     parser.add_argument("names", nargs="*", metavar="NAME",
-                        help="benchmarks (default all; with --icount those that mean something so)")
+                        help="benchmarks (default all; with --icount those whose counts are meaningful)")
     return parser
 
 
@@ -322,13 +323,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if args.jump and not args.icount:
         parser.error("--jump needs --icount: docs/build.md says why")
     if args.cpus and args.icount:
-        parser.error("--cpus is by the clock: where instructions are counted a guest has one CPU")
+        parser.error("--cpus does not go with --icount, whose guest has one CPU")
     if args.repeat < 1:
-        parser.error("--repeat takes a number from 1 on")
+        parser.error("--repeat takes a whole number above 0")
     if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
         parser.error("--gate needs the columns vanilla and off")
     if args.json and (args.json.is_dir() or not args.json.parent.is_dir()):
-        parser.error(f"--json takes a file in a folder that is there, not {args.json}")
+        parser.error(f"--json takes a file in an existing folder, not {args.json}")
     return args
 
 

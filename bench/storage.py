@@ -15,7 +15,7 @@ from bench import core
 
 FOLDER = core.HERE / "results"
 PROBES = {"icount": "machine", "time": "machine_time"}
-MEND = "take it from git again, or delete it and measure: bench/publish --run"
+MEND = "restore it from git, or delete it and measure again: bench/publish --run"
 
 
 def file_of(name: str, clock: str) -> str:
@@ -56,11 +56,11 @@ def read(path: Path) -> tuple[str, str, dict]:
         raise core.BenchError(f"{path} cannot be read ({error}): {MEND}") from error
     match = re.fullmatch(rf"(.+)\.({'|'.join(PROBES)})\.json", path.name)
     if not match or match.group(1) not in core.names():
-        raise core.BenchError(f"{path} is of no benchmark by a clock: name it NAME.CLOCK.json, or delete it")
+        raise core.BenchError(f"{path} is named after no benchmark and clock: name it NAME.CLOCK.json, or delete it")
     name, clock = match.groups()
     wanted = {} if name == "machine" else {"name": name, "clock": clock}
     if not _has_rows(content) or {key: content.get(key) for key in wanted} != wanted:
-        raise core.BenchError(f"{path} does not hold what {name} measured by this clock: {MEND}")
+        raise core.BenchError(f"{path} does not hold a result of {name} by this clock: {MEND}")
     return name, clock, content
 
 

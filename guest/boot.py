@@ -38,8 +38,9 @@ BOOT_LIMIT = {"debug": 420.0}
 BOOT_LIMIT_OTHERS = 180.0
 POWEROFF_LIMIT = 240.0
 LEAST_MEGABYTES = 64    # with so much the quire kernel still comes to its command
-NO_INIT = "no init within {:.0f} s: run fewer guests at once, or see where the kernel hangs (guest/run --console)"
-NO_END = "the command did not end within {:.0f} s: it hangs, or needs more (guest/run --timeout) or an idle host"
+NO_INIT = ("the guest did not reach its init within {:.0f} s: run fewer guests at once, or see where the kernel hangs "
+           "(guest/run --console)")
+NO_END = "the command did not end within {:.0f} s: it hangs, or needs more time (guest/run --timeout) or an idle host"
 NO_POWEROFF = "the guest did not power off within {:.0f} s: see where the kernel hangs (guest/run --console)"
 ROOT_FLAGS = "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
 TAINTS = {5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
@@ -177,7 +178,7 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
 def _megabytes(memory: str) -> int:
     match = re.fullmatch(r"(\d+)([GM]?)", memory.upper())
     if not match:
-        raise BootError(f"not a size of memory: {memory!r} (4G, 1500M)")
+        raise BootError(f"not a size of memory: {memory!r}, write it like 4G or 1500M")
     return int(match.group(1)) * (1024 if match.group(2) == "G" else 1)
 
 
@@ -193,7 +194,7 @@ def check_memory(memory: str) -> None:
         raise BootError(f"{memory} of memory is too little for a guest: give it {LEAST_MEGABYTES}M or more "
                         "(guest/run --memory)")
     if _megabytes(memory) > _host_megabytes():
-        raise BootError(f"the guest is to have {memory} of memory, the host has {_host_megabytes()} MB with "
+        raise BootError(f"the guest shall have {memory} of memory, but the host has {_host_megabytes()} MB with "
                         "its swap: add swap, or give less (guest/run --memory; a benchmark's guest has a fixed size)")
 
 

@@ -124,8 +124,8 @@ def _failed(what: str, log: Path, lines: int = 40) -> BuildError:
     """Print the end of a log; returns the error to raise, which says in one line what to do next."""
     last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
     print("\n".join("  " + line for line in last), file=sys.stderr)
-    advice = cli.advice("\n".join(last)) or "mend that and run it again"
-    return BuildError(f"{what}, {log.relative_to(paths.REPO)} says why: {advice}, it goes on where it ended")
+    advice = cli.advice("\n".join(last)) or "fix that and run it again"
+    return BuildError(f"{what}, {log.relative_to(paths.REPO)} says why: {advice}; the build resumes where it stopped")
 
 
 def config_hash(variant: str) -> str:
@@ -160,7 +160,8 @@ def merge(variant: str) -> None:
     _run(variant, make_command(variant, "olddefconfig"))
     missing = lost(asked(fragments), objects / ".config")
     if missing:
-        raise BuildError(f"{variant}: Kconfig did not take these symbols: {', '.join(missing)}")
+        raise BuildError(f"{variant}: Kconfig did not accept these symbols of kernel/config: {', '.join(missing)}; set "
+                         "what they depend on, too")
 
 
 def _cache_log(variant: str) -> Path:
@@ -354,12 +355,12 @@ def main(argv: list[str] | None = None) -> int:
     # With `choices`, argparse takes it for a wrong one that there is none.
     parser.add_argument("variants", nargs="*", type=_variant, metavar="VARIANT", help=f"one of {', '.join(FRAGMENTS)}")
     parser.add_argument("--objects", nargs="+", type=_variant, metavar="VARIANT", default=[],
-                        help=f"build no kernel of these, but the objects of {' '.join(DIRECTORIES)}")
+                        help=f"build only the objects of {' '.join(DIRECTORIES)} of these, and no kernel")
     parser.add_argument("--configure", nargs="+", type=_variant, metavar="VARIANT", default=[],
-                        help="compile nothing of these, but make their configurations")
+                        help="only make the configurations of these, and compile nothing")
     args = parser.parse_args(argv)
     if not (args.variants or args.objects or args.configure):
-        parser.error("no VARIANT")
+        parser.error("name at least one VARIANT")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that make is ended too
     try:
         build_all(args.variants, args.objects, args.configure)

@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line, and exit with status 2."""
-        self.exit(2, f"error: {message} ({self.prog} --help says more)\n")
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
 
 
 def number(low: int, high: int) -> Callable[[str], int]:

@@ -105,7 +105,7 @@ def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
-        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): mend that and run "
+        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): fix that and run "
               f"`make {goal}` again", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -42,7 +42,7 @@ def version() -> str:
     header = (paths.OVERLAY / "mm/quire/core/quire.h").read_text(encoding="utf-8")
     found = re.search(r'^#define QUIRE_VERSION "([^"]+)"', header, re.M)
     if not found:
-        raise build.BuildError("kernel/overlay/mm/quire/core/quire.h has no QUIRE_VERSION: mend that")
+        raise build.BuildError("kernel/overlay/mm/quire/core/quire.h has no QUIRE_VERSION: define it there")
     return f"{found.group(1)}+{_git('rev-list', '--count', 'HEAD') or '0'}"
 
 

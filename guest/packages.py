@@ -60,8 +60,8 @@ def base_to_install(package: str, verified: list[str]) -> str:
         newest = max(good, key=lambda offer: [int(number) for number in upstream(offer).split(".")])
         return f"{package}={newest}"
     if offers:
-        print(f"note: of {package} apt offers {', '.join(offers)}, none of which base.conf lists as verified "
-              f"({', '.join(verified)}): the newest is taken", file=sys.stderr, flush=True)
+        print(f"note: apt offers {package} {', '.join(offers)}, none of which base.conf lists as verified "
+              f"({', '.join(verified)}); installing the newest", file=sys.stderr, flush=True)
     return package
 
 
@@ -128,11 +128,11 @@ def main(argv: list[str] | None = None) -> int:
         with paths.build_lock():
             make_venv()
     except subprocess.CalledProcessError as error:
-        print(f"error: `{shlex.join(map(str, error.cmd))}` failed (its messages are above): mend that and run "
+        print(f"error: `{shlex.join(map(str, error.cmd))}` failed (its messages are above): fix that and run "
               "`make packages` again", file=sys.stderr)
         return 1
     except FileNotFoundError as error:
-        print(f"error: {error}: this needs a Debian 12 or 13 host, and sudo unless you are root", file=sys.stderr)
+        print(f"error: {error}: this needs Debian 12 or 13, and sudo unless you are root", file=sys.stderr)
         return 1
     except (OSError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)

@@ -49,7 +49,7 @@ def kernel_version(source: Path) -> str:
     text = makefile.read_text(encoding="utf-8") if makefile.is_file() else ""
     fields = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL) = *(\S*)$", text, re.M))
     if len(fields) < 3:
-        raise TreeError(f"{source} is not the source of a kernel: give a 6.12.y tree or tarball in LINUX")
+        raise TreeError(f"{source} is not the source of a kernel: set LINUX to a 6.12.y tree or tarball")
     return ".".join(fields[name] for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL"))
 
 
@@ -93,7 +93,7 @@ def _base_source(conf: dict[str, str]) -> Path:
     source = Path(os.environ.get("LINUX") or conf["tarball"]).expanduser().resolve()
     if not source.exists():
         raise TreeError(f"no kernel source at {source}: install the package {conf['package']} "
-                        "(make packages), or give a path to a 6.12.y tree or tarball in LINUX")
+                        "(make packages), or set LINUX to the path of a 6.12.y tree or tarball")
     return source
 
 
@@ -108,13 +108,13 @@ def _fill(source: Path, folder: Path) -> str:
                           stderr=subprocess.PIPE)
     if done.returncode:
         said = (done.stderr.splitlines() or [f"exits with {done.returncode}"])[0].removeprefix("tar: ")
-        raise TreeError(f"{source} cannot be unpacked (tar: {said}): name a tree or tarball of Linux in LINUX, install "
+        raise TreeError(f"{source} cannot be unpacked (tar: {said}): set LINUX to a tree or tarball of Linux, install "
                         "its package again (apt-get install --reinstall), or make room on the disk")
     try:
         return kernel_version(folder)
     except TreeError as error:
-        raise TreeError(f"{source} is an archive, but not of the source of a kernel: give a 6.12.y tree or tarball in "
-                        "LINUX") from error
+        raise TreeError(f"{source} is an archive, but not of the source of a kernel: set LINUX to a 6.12.y tree or "
+                        "tarball") from error
 
 
 def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> str:
@@ -133,8 +133,8 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
     try:
         version = _fill(source, temporary)
         if version.rsplit(".", 1)[0] != series:
-            raise TreeError(f"{source} is Linux {version}; quire is for {series}.y: name such a tree or tarball in "
-                            "LINUX=")
+            raise TreeError(f"{source} is Linux {version}; quire is for {series}.y: set LINUX to such a tree or "
+                            "tarball")
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -158,10 +158,10 @@ def series(hooks: Path) -> list[Path]:
     patches = [hooks / name for name in names if name]
     missing = [patch.name for patch in patches if not patch.exists()]
     if missing:
-        raise TreeError(f"series names patches that do not exist: {', '.join(missing)}")
+        raise TreeError(f"kernel/hooks/series names patches that do not exist: {', '.join(missing)}")
     unnamed = sorted({patch.name for patch in hooks.glob("*.patch")} - {patch.name for patch in patches})
     if unnamed:
-        raise TreeError(f"patches that series does not name: {', '.join(unnamed)}")
+        raise TreeError(f"kernel/hooks/series does not name these patches: {', '.join(unnamed)}")
     return patches
 
 
@@ -175,7 +175,7 @@ def touched_by(patch: Path) -> list[str]:
             if "/dev/null" in (old, new):
                 raise TreeError(f"{patch.name} adds or deletes a file; files of our own belong in kernel/overlay")
             if not (old.startswith("a/") and new.startswith("b/") and old[2:] == new[2:]):
-                raise TreeError(f"{patch.name}: want a/PATH and b/PATH, got {old} and {new}")
+                raise TreeError(f"{patch.name}: the paths must be a/PATH and b/PATH, not {old} and {new}")
             names.append(new[2:])
     if not names:
         raise TreeError(f"{patch.name} edits no file")
@@ -224,7 +224,7 @@ def stage(base: Path, hooks: Path, overlay: Path, folder: Path) -> dict[str, Pat
                               stderr=subprocess.STDOUT, env={**os.environ, "LC_ALL": "C"}, check=False)
         if done.returncode:
             raise TreeError(f"{patch.name} does not apply (no fuzz is allowed):\n{_explain(patch, done.stdout)}\n"
-                            "name a base that base.conf lists as verified in LINUX=, or mend the hook")
+                            "set LINUX to a base that base.conf lists as verified, or fix the hook")
     if overlay.is_dir():
         for path in sorted(overlay.rglob("*")):
             name = path.relative_to(overlay).as_posix()

@@ -436,9 +436,9 @@ def test_data_is_read_as_it_was_written(result: dict, tmp_path: Path) -> None:
     ("name", "text", "says"),
     [
         ("micro.icount.json", '{"name": "mic', "cannot be read"),
-        ("micro.icount.json", "[]", "does not hold what micro measured"),
-        ("micro.time.json", '{"name": "micro", "clock": "icount", "rows": []}', "does not hold what micro measured"),
-        ("machine.icount.json", "{}", "does not hold what machine measured"),
+        ("micro.icount.json", "[]", "does not hold a result of micro"),
+        ("micro.time.json", '{"name": "micro", "clock": "icount", "rows": []}', "does not hold a result of micro"),
+        ("machine.icount.json", "{}", "does not hold a result of machine"),
         ("mirco.icount.json", "{}", "name it NAME.CLOCK.json"),
         ("micro.json", "{}", "name it NAME.CLOCK.json"),
     ],
@@ -506,17 +506,17 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["bench/run", "frok-table"], "there are: machine, after-fork"),
         (["bench/run", "--columns", "vanila", "micro"], "takes some of vanilla,off,on"),
         (["bench/run", "--column", "x=debgu", "micro"], "there are: vanilla, quire, debug, off,"),
-        (["bench/run", "--repeat", "0", "micro"], "--repeat takes a number from 1 on"),
+        (["bench/run", "--repeat", "0", "micro"], "--repeat takes a whole number above 0"),
         (["bench/run", "--clock", "--jump", "micro"], "--jump needs --icount"),
         (["bench/run", "--cpus", "2,many", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
         (["bench/run", "--cpus", "16", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
-        (["bench/run", "--icount", "--cpus", "2", "micro"], "a guest has one CPU"),
+        (["bench/run", "--icount", "--cpus", "2", "micro"], "whose guest has one CPU"),
         (["bench/publish", "--run", "frok-table"], "there are: machine, after-fork"),
         (["bench/report", "nonesuch.json"], "nonesuch.json"),
-        (["bench/run", "--json", "nonesuch/all.json", "micro"], "takes a file in a folder that is there"),
-        (["bench/demo", "--quick"], "error: unrecognized arguments: --quick (bench/demo --help says more)"),
-        (["guest/run"], "error: no command (guest/run --help says more)"),
-        (["guest/run", "--cpus", "0", "--", "true"], "--cpus: takes a number from 1 to 64, not '0' (guest/run --help"),
+        (["bench/run", "--json", "nonesuch/all.json", "micro"], "takes a file in an existing folder"),
+        (["bench/demo", "--quick"], "error: unrecognized arguments: --quick (see bench/demo --help)"),
+        (["guest/run"], "error: give a command after -- (see guest/run --help)"),
+        (["guest/run", "--cpus", "0", "--", "true"], "--cpus: takes a number from 1 to 64, not '0' (see guest/run"),
         (["guest/run", "--cpus", "two", "--", "true"], "--cpus: takes a number from 1 to 64, not 'two'"),
         (["guest/run", "--numa", "9", "--", "true"], "--numa: takes a number from 1 to 8, not '9'"),
         (["guest/run", "--timeout", "-1", "--", "true"], "--timeout: takes a number of seconds above 0, not '-1'"),
@@ -526,8 +526,8 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
          "--count: takes a whole number above 0, not '0' (see quirectl stats --help)"),
         (["tool/quirectl", "top", "--interval", "-2"], "--interval: takes a number of seconds above 0, not '-2'"),
         (["tool/quirectl"], "error: the following arguments are required: COMMAND (see quirectl --help)"),
-        (["bench/attribute", "--jmp"], "bench/attribute --help says more"),
-        (["tests/quick.py", "--since"], "error: argument --since: expected one argument (tests/quick.py --help"),
+        (["bench/attribute", "--jmp"], "see bench/attribute --help"),
+        (["tests/quick.py", "--since"], "error: argument --since: expected one argument (see tests/quick.py --help)"),
         (["tests/record.py", "nonesuch"], "nonesuch"),
         (["guest/run", "--memory", "100000G", "--", "true"], "add swap, or give less (guest/run --memory"),
         (["guest/run", "--memory", "much", "--", "true"], "not a size of memory: 'much'"),
@@ -560,7 +560,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         assert says in str(error.value) and str(given / name) in str(error.value) and "\n" not in str(error.value)
         assert [path.name for path in base.parent.iterdir()] == ["base"], name
     status, said = run_command(sys.executable, "-m", "guest.build", "vanilla", LINUX=str(tmp_path / "nowhere"))
-    assert status == 1 and "give a path to a 6.12.y tree or tarball in LINUX" in said and "Traceback" not in said
+    assert status == 1 and "set LINUX to the path of a 6.12.y tree or tarball" in said and "Traceback" not in said
 
 
 def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -581,7 +581,7 @@ def test_no_apt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     """On a host that is not Debian the error says so."""
     monkeypatch.setenv("PATH", "")
     assert packages.main(["--list"]) == 1
-    assert "needs a Debian 12 or 13 host" in capsys.readouterr().err
+    assert "needs Debian 12 or 13" in capsys.readouterr().err
 
 
 def test_guest_that_dies_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,7 +249,7 @@ def test_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("says, advice", [
-    ("mm/quire/core/core.c:1: error: what", "mend that and run it again"),
+    ("mm/quire/core/core.c:1: error: what", "fix that and run it again"),
     ("ld: final link failed: No space left on device", "make room and run it again"),
     ("gcc: fatal error: Killed signal terminated program cc1", "free memory or add swap, and run it again"),
 ])
@@ -263,7 +263,7 @@ def test_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     *details, last = capsys.readouterr().err.splitlines()
     assert len(details) == 40 and details[-1] == f"  {says}"
     assert last == ("error: vanilla: the build failed, build/vanilla/build.log says why: "
-                    f"{advice}, it goes on where it ended")
+                    f"{advice}; the build resumes where it stopped")
 
 
 @pytest.mark.parametrize("left", ["", '{"com'])
@@ -341,7 +341,7 @@ def test_guests_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: 
 
 
 @pytest.mark.parametrize("limit, last, reason", [
-    ("BOOT_LIMIT_OTHERS", "sleep 600", "no init within 1 s: run fewer guests at once"),
+    ("BOOT_LIMIT_OTHERS", "sleep 600", "the guest did not reach its init within 1 s: run fewer guests at once"),
     ("POWEROFF_LIMIT", "printf 'started\\nstatus 0\\n' > {folder}/protocol; sleep 600", "not power off within 1 s: "),
 ])
 def test_guests_that_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, last: str, reason: str) -> None:

@@ -51,7 +51,7 @@ def test_a_program_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     """It is named, and the command to give again."""
     monkeypatch.setattr(packages, "ensure", lambda group: subprocess.run(["false"], check=True))
     assert deb_tools.main([]) == 1
-    says = "error: `false` failed (its messages are above): mend that and run `make deb-tools` again\n"
+    says = "error: `false` failed (its messages are above): fix that and run `make deb-tools` again\n"
     assert capsys.readouterr().err == says
 
 

@@ -120,7 +120,7 @@ def test_hook_may_not_add_a_file(sandbox: Sandbox) -> None:
         sandbox.make()
 
 
-@pytest.mark.parametrize("series, message", [("", "does not name: 0001-a.patch"),
+@pytest.mark.parametrize("series, message", [("", "does not name these patches: 0001-a.patch"),
                                              ("0001-a.patch\n0002-b.patch\n", "do not exist: 0002-b.patch")])
 def test_series_and_patches_agree(sandbox: Sandbox, series: str, message: str) -> None:
     """A patch that series does not name, or a name without a patch, stops the build."""
