@@ -30,12 +30,12 @@ def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[
     """Programs and mappings with a whole block of text are congruent with it; all others stay where they were.
 
     erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once. Then
-    upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory; writers at all times; probes;
-    scripts, swap files, tmpfs and 9p; fragments, full control groups and reclaim. The movable zone, of which a block
-    goes offline, is the plain kernel's.
+    upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory; what the worker must not do
+    to others; writers at all times; probes; scripts, swap files, tmpfs and 9p; fragments, full control groups and
+    reclaim. The movable zone, of which a block goes offline, is the plain kernel's.
     """
     slow, areas = ((), "") if kernel == "debug" else (SLOW, " movablecore=1G")
-    complete = ("text_probes", *slow)
+    complete = ("text_bystander", "text_probes", *slow)
     reports = selftests("text_place", "text_fs", "text_files", *complete, append=f"quire=text{areas}", timeout=900)
     assert "place.program" in reports["text_place"].passed
     assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)

@@ -87,7 +87,8 @@ KNOBS = (
     Knob("text", "max_permil", 0, 1000, "250", "thousandths of memory",
          "the most memory that huge pages of files, of all kinds, may take"),
     Knob("text", "min_resident_pages", 1, 512, "256", "pages of 4 kB",
-         "a block is collapsed only if at least this many of its pages are resident"),
+         "a block is collapsed only if at least this many of its pages are resident; the others are read if that "
+         "is likely to pay"),
     Knob("text", "placement", 0, 1, "1", "switch",
          "1: place programs and libraries so that 2 MiB pages can map their text"),
     Knob("text", "readahead", 0, 1, "1", "switch",

@@ -26,6 +26,12 @@ DECLARE_STATIC_KEY_FALSE(quire_text_used_key);
 DECLARE_STATIC_KEY_FALSE(quire_text_batch_key);
 DECLARE_PER_CPU(bool, quire_text_batching);
 
+/*
+ * A flag of an address_space: the file was queued. It is the highest that pagemap.h leaves
+ * unused below the orders of folios.
+ */
+#define QUIRE_TEXT_AS_QUEUED	(AS_FOLIO_ORDER_MIN - 1)
+
 /* For our functions in Linux's files: external here, dropped as unused without the feature. */
 #define QUIRE_TEXT_HOOK
 
@@ -156,6 +162,9 @@ void __quire_text_batch_end(void);
 /* mm/quire/text/text.c */
 void __quire_text_mapped(struct vm_area_struct *vma);
 void __quire_text_drop(struct address_space *mapping);
+
+/* mm/quire/text/queue.c */
+void __quire_text_evict(struct inode *inode);
 void __quire_text_shutdown(struct super_block *sb);
 
 /* mm/quire/text/place.c */
@@ -326,6 +335,24 @@ static inline void quire_text_truncate(struct inode *inode)
 }
 
 /**
+ * quire_text_evict - forget an inode
+ * @inode: has I_FREEING
+ *
+ * The queue holds no reference to the inodes of waiting files. On return it has no
+ * pointer to this one.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: no lock is held.
+ */
+static inline void quire_text_evict(struct inode *inode)
+{
+	if (static_branch_unlikely(&quire_text_used_key) &&
+	    test_bit(QUIRE_TEXT_AS_QUEUED, &inode->i_data.flags))
+		__quire_text_evict(inode);
+}
+
+/**
  * quire_text_shutdown - let go of a filesystem
  * @sb: its last active reference was dropped
  *
@@ -487,6 +514,10 @@ static inline bool quire_text_drop(struct address_space *mapping)
 }
 
 static inline void quire_text_truncate(struct inode *inode)
+{
+}
+
+static inline void quire_text_evict(struct inode *inode)
 {
 }
 

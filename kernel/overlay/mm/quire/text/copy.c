@@ -115,18 +115,8 @@ static bool text_copy_folio(struct folio *new, struct folio *old, unsigned int a
 	return true;
 }
 
-/**
- * __quire_text_copy_ahead - copy a block's pages while they are mapped
- * @mapping: of the file
- * @start: first page of the block
- * @new: the locked folio that will replace the block
- *
- * quire_text_copy_end() ends it. collapse_file() copies what cannot be copied now, or
- * gives up the block.
- *
- * Context: the worker only; may sleep; no lock is held but @new's.
- */
-void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new)
+/* Copy what can be copied of a block while it is mapped. */
+static void text_copy_block(struct address_space *mapping, pgoff_t start, struct folio *new)
 {
 	pgoff_t index = start, end = start + HPAGE_PMD_NR;
 	struct inode *inode = mapping->host;
@@ -160,6 +150,24 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 }
 
 /**
+ * __quire_text_copy_ahead - copy a block's pages while they are mapped
+ * @mapping: of the file
+ * @start: first page of the block
+ * @new: the locked folio that will replace the block
+ *
+ * quire_text_copy_end() ends it. collapse_file() copies what cannot be copied now, or
+ * gives up the block. From here until then others may have to wait for the worker.
+ *
+ * Context: the worker only; may sleep; no lock is held but @new's.
+ */
+void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struct folio *new)
+{
+	quire_text_set_nice(MAX_NICE);
+	text_copy_block(mapping, start, new);
+	quire_text_set_nice(MIN_NICE);
+}
+
+/**
  * __quire_text_copied - does a page hold its copy already
  * @page: of the folio that will replace the block
  *
@@ -183,6 +191,7 @@ bool __quire_text_copied(const struct page *page)
  */
 void quire_text_copy_end(void)
 {
+	quire_text_set_nice(MAX_NICE);
 	WRITE_ONCE(text_copy.inode, NULL);
 }
 

@@ -7,18 +7,19 @@
  * attempts as long as something is left that may still succeed.
  *
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
- * It nests inside mmap_lock and takes only the workqueue's own locks. There is
+ * It nests inside mmap_lock and takes i_lock and the worker's own lock. There is
  * one worker, so a TEXT_BUSY slot belongs to the worker, and other tasks may
- * change only its @start, @end, @again and @forget; a TEXT_ENDING slot belongs
- * to the task that set this state.
+ * change only its @start, @end, @known, @again and @forget.
  *
- * Lifetime: a queued slot holds a reference on its inode, and on no file, mount
- * or superblock: the queue does not affect locks on the file, unmounts or the end
- * of namespaces. The reference is dropped when the work is done, when memory is
- * short, after TEXT_TRIES attempts as soon as one finds no more of the file in the
- * page cache than those before, when the file has no name left, before its
- * superblock is shut down (quire_text_shutdown()), and when the feature is
- * switched off.
+ * Lifetime: a waiting slot holds no reference. It is freed before its inode is:
+ * evict() calls quire_text_evict() first. So the queue keeps no deleted file's
+ * blocks allocated, and does not affect memory pressure on inodes, locks on files,
+ * unmounts and the end of namespaces. The worker holds a reference on the inode
+ * during a run; if igrab() fails, the inode is being evicted, and the slot is freed.
+ * A slot is also freed when the work is done, when memory is short, after TEXT_TRIES
+ * attempts as soon as one finds no more of the file in the page cache than those
+ * before, before its superblock is shut down (quire_text_shutdown()), and when the
+ * feature is switched off.
  *
  * Undo: quire_text_close_queue() empties the queue.
  */
@@ -27,18 +28,22 @@
 #include <linux/fs.h>
 #include <linux/init.h>
 #include <linux/jiffies.h>
+#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/quire/text.h>
+#include <linux/sched.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
-#include <linux/workqueue.h>
+#include <linux/writeback.h>
 
 #include "text.h"
 
 #define TEXT_SLOTS		64
-#define TEXT_TRIES		6	/* the delay doubles each time: 3.1 s from first to last */
 #define TEXT_MIN_RETRY_MS	20U
 #define TEXT_POSTPONE		4	/* delays, from the first mapping */
+#define TEXT_LATE_TRIES		4	/* after so many the program has run for 1.6 s */
+#define TEXT_DIRTY_TRIES	12	/* a minute by default */
+#define TEXT_DIRTY_WAIT_S	5UL
 #define TEXT_RUNS_PER_S		10
 #define TEXT_STOP_WAIT_S	30
 
@@ -49,11 +54,12 @@ static bool text_open;				/* (O) */
 static unsigned long text_not_before;		/* (L) jiffies; of the next run */
 static unsigned long text_backoff_end;		/* (L) jiffies; while text_backing_off */
 static bool text_backing_off;			/* (L) */
+static const struct super_block *text_held;	/* (L) of the inode that the worker references */
 static DECLARE_WAIT_QUEUE_HEAD(text_idle);
-static struct workqueue_struct *text_wq;
+static struct kthread_worker *text_worker;
 
-static void text_work_fn(struct work_struct *work);
-static DECLARE_DELAYED_WORK(text_work, text_work_fn);
+static void text_work_fn(struct kthread_work *work);
+static DEFINE_KTHREAD_DELAYED_WORK(text_work, text_work_fn);
 
 unsigned int quire_text_delay_ms = 100;
 unsigned int quire_text_backoff_ms = 10000;
@@ -82,9 +88,13 @@ static void text_arm(void)
 		return;
 	if (time_before(due, text_not_before))
 		due = text_not_before;
-	mod_delayed_work(text_wq, &text_work, time_after(due, now) ? due - now : 0);
+	kthread_mod_delayed_work(text_worker, &text_work, time_after(due, now) ? due - now : 0);
 }
 
+/*
+ * The slot of a file, or NULL; then @free is one to use: a free one, or else one that has
+ * waited for writeback, or NULL.
+ */
 static struct text_slot *text_find(const struct inode *inode, struct text_slot **free)
 {
 	int i;
@@ -95,9 +105,10 @@ static struct text_slot *text_find(const struct inode *inode, struct text_slot *
 
 		if (slot->state == TEXT_FREE)
 			*free = slot;
-		else if (slot->state != TEXT_ENDING && !slot->forget &&
-			 slot->inode == inode)
+		else if (!READ_ONCE(slot->forget) && slot->inode == inode)
 			return slot;
+		else if (!*free && slot->state == TEXT_WAITING && slot->dirty_tries)
+			*free = slot;
 	}
 	return NULL;
 }
@@ -107,7 +118,8 @@ static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start
 {
 	unsigned long delay = msecs_to_jiffies(READ_ONCE(quire_text_delay_ms));
 
-	ihold(inode);
+	if (slot->state == TEXT_WAITING)
+		text_count(TEXT_FALLBACK_DIRTY, 1);
 	*slot = (struct text_slot) {
 		.state = TEXT_WAITING,
 		.inode = inode,
@@ -116,7 +128,15 @@ static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start
 		.end = end,
 		.due = jiffies + delay,
 		.latest = jiffies + TEXT_POSTPONE * delay,
+		.known = test_and_set_bit(QUIRE_TEXT_AS_QUEUED, &inode->i_data.flags),
 	};
+}
+
+static void text_free(struct text_slot *slot)
+{
+	lockdep_assert_held(&text_lock);
+	slot->state = TEXT_FREE;
+	slot->inode = NULL;
 }
 
 /* A queued file was mapped again: do not copy while its program starts again. */
@@ -158,7 +178,8 @@ enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t
 	} else if (slot) {
 		slot->start = min(slot->start, start);
 		slot->end = max(slot->end, end);
-		slot->again = true;
+		WRITE_ONCE(slot->again, true);
+		slot->known = true;
 		text_postpone(slot);
 	} else if (free) {
 		text_fill(free, inode, start, end);
@@ -170,25 +191,49 @@ enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t
 	return why;
 }
 
-/* Give a due slot to the worker, to begin an attempt or to continue one. */
-static struct text_slot *text_begin(void)
+/* The slot that has been due for the longest time, or NULL. */
+static struct text_slot *text_first_due(void)
 {
-	struct text_slot *slot = NULL;
+	struct text_slot *first = NULL;
 	int i;
 
+	lockdep_assert_held(&text_lock);
+	for (i = 0; i < TEXT_SLOTS && text_open; i++) {
+		struct text_slot *slot = &text_slots[i];
+
+		if (slot->state == TEXT_WAITING && time_after_eq(jiffies, slot->due) &&
+		    (!first || time_before(slot->due, first->due)))
+			first = slot;
+	}
+	return first;
+}
+
+/*
+ * Give a due slot to the worker, to begin an attempt or to continue one, with a
+ * reference on its inode. There is none to be had once the inode is being evicted.
+ */
+static struct text_slot *text_begin(void)
+{
+	struct text_slot *slot;
+
 	spin_lock(&text_lock);
-	for (i = 0; i < TEXT_SLOTS && text_open && !slot; i++)
-		if (text_slots[i].state == TEXT_WAITING &&
-		    time_after_eq(jiffies, text_slots[i].due))
-			slot = &text_slots[i];
+	while ((slot = text_first_due()) && !igrab(slot->inode))
+		text_free(slot);
 	if (slot) {
 		slot->state = TEXT_BUSY;
+		text_held = slot->sb;
 		if (!slot->pass.unfinished) {
 			slot->again = false;
-			slot->pass = (struct text_pass) { .next = slot->start, .end = slot->end };
+			slot->pass = (struct text_pass) {
+				.start = slot->start,
+				.next = slot->start,
+				.end = slot->end,
+			};
 		}
 		slot->pass.unfinished = false;
 		slot->pass.drained = false;
+		slot->pass.pays = slot->known || (slot->tries >= TEXT_LATE_TRIES &&
+						  mapping_mapped(slot->inode->i_mapping));
 	}
 	spin_unlock(&text_lock);
 	return slot;
@@ -206,6 +251,18 @@ bool quire_text_wanted(const struct text_slot *slot)
 	return !READ_ONCE(slot->forget) && READ_ONCE(text_open);
 }
 
+/**
+ * quire_text_gives_way - is the worker to let a program start first
+ * @slot: TEXT_BUSY
+ *
+ * Context: the worker only; takes no lock.
+ * Return: true if the file was mapped again, unless it was first mapped long ago.
+ */
+bool quire_text_gives_way(const struct text_slot *slot)
+{
+	return READ_ONCE(slot->again) && time_before(jiffies, slot->latest);
+}
+
 static void text_count_pass(const struct text_pass *pass)
 {
 	enum text_counter why;
@@ -214,11 +271,25 @@ static void text_count_pass(const struct text_pass *pass)
 		text_count(why, pass->left[why]);
 }
 
+/* Wait for the file to be written back, but not forever: somebody may have switched that off. */
+static bool text_await_writeback(struct text_slot *slot)
+{
+	unsigned long interval = msecs_to_jiffies(dirty_writeback_interval * 10);
+
+	/* Some set it to hours. */
+	interval = clamp(interval, msecs_to_jiffies(TEXT_MIN_RETRY_MS), TEXT_DIRTY_WAIT_S * HZ);
+	if (!slot->pass.left[TEXT_FALLBACK_DIRTY] || slot->dirty_tries == TEXT_DIRTY_TRIES)
+		return false;
+	slot->dirty_tries++;
+	slot->due += interval;
+	return true;
+}
+
 /* Was anything left undone that the next attempt may be able to do? */
 static bool text_worth_retry(const struct text_pass *pass)
 {
-	return pass->left[TEXT_FALLBACK_WRITER] || pass->left[TEXT_FALLBACK_DIRTY] ||
-		pass->left[TEXT_FALLBACK_COLD] || pass->left[TEXT_FALLBACK_BUSY];
+	return pass->left[TEXT_FALLBACK_WRITER] || pass->left[TEXT_FALLBACK_COLD] ||
+		pass->left[TEXT_FALLBACK_BUSY];
 }
 
 /* Does the slot wait for another attempt? If so, sets when it is due. */
@@ -233,8 +304,13 @@ static bool text_requeue(struct text_slot *slot)
 	slot->due = jiffies;
 	if (slot->forget || !text_open || pass->left[TEXT_FALLBACK_NOMEM])
 		return false;
-	if (pass->unfinished)
+	if (text_await_writeback(slot))
 		return true;
+	if (pass->unfinished) {
+		if (quire_text_gives_way(slot))
+			slot->due = slot->latest;
+		return true;
+	}
 	if (slot->again) {
 		slot->tries = 0;
 		slot->resident = 0;
@@ -253,58 +329,65 @@ static bool text_requeue(struct text_slot *slot)
 	return true;
 }
 
-/* Drop the inode of a slot that the caller has made TEXT_ENDING. */
-static void text_release(struct text_slot *slot)
-{
-	iput(slot->inode);
-
-	spin_lock(&text_lock);
-	slot->state = TEXT_FREE;
-	slot->inode = NULL;
-	spin_unlock(&text_lock);
-	wake_up_all(&text_idle);
-}
-
-static void text_end(struct text_slot *slot)
+/* Have the slot wait for the next attempt, or free it. */
+static void text_put_back(struct text_slot *slot)
 {
 	const struct text_pass *pass = &slot->pass;
-	bool forgotten;
 
-	spin_lock(&text_lock);
+	lockdep_assert_held(&text_lock);
 	if (text_requeue(slot)) {
 		slot->state = TEXT_WAITING;
-		spin_unlock(&text_lock);
 		return;
 	}
-	forgotten = slot->forget || !text_open;
-	slot->state = TEXT_ENDING;
+	if (slot->forget || !text_open)
+		text_count(TEXT_FORGOTTEN, 1);
+	else
+		text_count_pass(pass);
 	if (pass->left[TEXT_FALLBACK_NOMEM]) {
 		text_backing_off = true;
 		text_backoff_end = jiffies + msecs_to_jiffies(READ_ONCE(quire_text_backoff_ms));
 	}
-	spin_unlock(&text_lock);
-
-	if (forgotten)
-		text_count(TEXT_FORGOTTEN, 1);
-	else
-		text_count_pass(pass);
-	text_release(slot);
+	text_free(slot);
 }
 
-static void text_work_fn(struct work_struct *work)
+static void text_end(struct text_slot *slot)
 {
-	unsigned int rate = READ_ONCE(quire_text_blocks_per_s);
-	unsigned int share = DIV_ROUND_UP(rate, TEXT_RUNS_PER_S), budget = share;
+	struct inode *inode = slot->inode;
+
+	spin_lock(&text_lock);
+	text_put_back(slot);
+	spin_unlock(&text_lock);
+
+	/* This may evict it, which frees the slot; the filesystem may wait for us meanwhile. */
+	quire_text_set_nice(0);
+	iput(inode);
+	quire_text_set_nice(MAX_NICE);
+
+	spin_lock(&text_lock);
+	text_held = NULL;
+	spin_unlock(&text_lock);
+	wake_up_all(&text_idle);
+}
+
+static void text_work_fn(struct kthread_work *work)
+{
+	unsigned int rate = READ_ONCE(quire_text_blocks_per_s) * TEXT_COST_BLOCK;
+	unsigned long start = jiffies, took, rest;
+	int share = DIV_ROUND_UP(rate, TEXT_RUNS_PER_S), budget = share;
 	struct text_slot *slot;
 
-	while (budget && (slot = text_begin())) {
+	while (budget > 0 && (slot = text_begin())) {
 		quire_text_do_file(slot, &budget);
 		text_end(slot);
 	}
 	spin_lock(&text_lock);
 	/* Rest for what was done, however little: programs may come one by one. */
-	if (budget < share)
-		text_not_before = jiffies + DIV_ROUND_UP((share - budget) * HZ, rate);
+	if (budget < share) {
+		took = jiffies - start;
+		rest = DIV_ROUND_UP((unsigned long)(share - budget) * HZ, rate);
+		/* At least half of the time, however long a block takes. */
+		text_not_before = start + max(rest, 2 * took);
+	}
 	text_arm();
 	spin_unlock(&text_lock);
 }
@@ -316,48 +399,58 @@ static bool text_matches(const struct text_slot *slot, const struct super_block 
 	return slot->state != TEXT_FREE && (!sb || slot->sb == sb);
 }
 
-/* Drop one waiting file of @sb (NULL: any). Returns whether there was one. */
-static bool text_forget_one(const struct super_block *sb)
+/* Drop the files of @sb (NULL: all). The worker drops its own after the current block. */
+static void text_forget(const struct super_block *sb)
 {
-	struct text_slot *found = NULL;
 	int i;
 
 	spin_lock(&text_lock);
-	for (i = 0; i < TEXT_SLOTS && !found; i++) {
+	for (i = 0; i < TEXT_SLOTS; i++) {
 		struct text_slot *slot = &text_slots[i];
 
 		if (!text_matches(slot, sb))
 			continue;
 		if (slot->state == TEXT_WAITING) {
-			slot->state = TEXT_ENDING;
-			found = slot;
+			text_count(TEXT_FORGOTTEN, 1);
+			text_free(slot);
 		} else {
 			WRITE_ONCE(slot->forget, true);
 		}
 	}
 	spin_unlock(&text_lock);
-	if (!found)
-		return false;
-	text_count(TEXT_FORGOTTEN, 1);
-	text_release(found);
-	return true;
+}
+
+/* Nobody has a reference to @inode any more, not the worker either, and igrab() fails. */
+void __quire_text_evict(struct inode *inode)
+{
+	struct text_slot *slot, *free;
+
+	spin_lock(&text_lock);
+	slot = text_find(inode, &free);
+	if (slot) {
+		VM_WARN_ON_ONCE(slot->state != TEXT_WAITING);
+		text_count(TEXT_FORGOTTEN, 1);
+		text_free(slot);
+	}
+	spin_unlock(&text_lock);
 }
 
 /**
  * quire_text_uses - is a file of a filesystem in the queue
  * @sb: the filesystem, only compared; NULL: any
  *
- * A file counts until its inode has been dropped.
+ * A file counts until the worker has dropped its reference.
  *
  * Context: does not sleep; takes text_lock.
  * Return: true if there is one.
  */
 bool quire_text_uses(const struct super_block *sb)
 {
-	bool uses = false;
+	bool uses;
 	int i;
 
 	spin_lock(&text_lock);
+	uses = text_held && (!sb || text_held == sb);
 	for (i = 0; i < TEXT_SLOTS && !uses; i++)
 		uses = text_matches(&text_slots[i], sb);
 	spin_unlock(&text_lock);
@@ -367,8 +460,7 @@ bool quire_text_uses(const struct super_block *sb)
 /* Nobody can map its files any more, and the worker drops its file between two blocks. */
 void __quire_text_shutdown(struct super_block *sb)
 {
-	while (text_forget_one(sb))
-		;
+	text_forget(sb);
 	wait_event(text_idle, !quire_text_uses(sb));
 }
 
@@ -401,26 +493,24 @@ void quire_text_close_queue(void)
 	spin_lock(&text_lock);
 	WRITE_ONCE(text_open, false);
 	spin_unlock(&text_lock);
-	cancel_delayed_work(&text_work);
-	while (text_forget_one(NULL))
-		;
+	text_forget(NULL);
 	if (!wait_event_timeout(text_idle, !quire_text_uses(NULL), TEXT_STOP_WAIT_S * HZ))
 		pr_warn("text: a filesystem does not answer the worker\n");
 }
 
-/* Like khugepaged, the worker yields to all other tasks, also to the program that starts. */
+/**
+ * quire_text_make_worker - start the worker's thread
+ *
+ * Like khugepaged, it yields to all other tasks, also to the program that starts.
+ *
+ * Context: at boot.
+ * Return: 0 or -errno.
+ */
 int __init quire_text_make_worker(void)
 {
-	struct workqueue_attrs *attrs = alloc_workqueue_attrs();
-	int ret = -ENOMEM;
-
-	text_wq = alloc_workqueue("quire_text", WQ_UNBOUND | WQ_FREEZABLE, 1);
-	if (attrs && text_wq) {
-		attrs->nice = MAX_NICE;
-		ret = apply_workqueue_attrs(text_wq, attrs);
-	}
-	if (ret && text_wq)
-		destroy_workqueue(text_wq);
-	free_workqueue_attrs(attrs);
-	return ret;
+	text_worker = kthread_create_worker(KTW_FREEZABLE, "quire_text");
+	if (IS_ERR(text_worker))
+		return PTR_ERR(text_worker);
+	sched_set_normal(text_worker->task, MAX_NICE);
+	return 0;
 }

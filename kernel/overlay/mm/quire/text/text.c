@@ -65,6 +65,9 @@ const char * const quire_text_counter_names[] = {
 	[TEXT_FALLBACK_LIMIT] = "fallback_limit",
 	[TEXT_FALLBACK_SHARE] = "fallback_share",
 	[TEXT_FALLBACK_BUSY] = "fallback_busy",
+	[TEXT_FALLBACK_LOCKED] = "fallback_locked",
+	[TEXT_FALLBACK_REALTIME] = "fallback_realtime",
+	[TEXT_FALLBACK_MAPPINGS] = "fallback_mappings",
 	[TEXT_FALLBACK_TRUNCATED] = "fallback_truncated",
 	[TEXT_FORGOTTEN] = "forgotten",
 	[TEXT_DROPPED_WRITER] = "dropped_writer",
@@ -120,11 +123,23 @@ static bool text_file_eligible(struct vm_area_struct *vma)
 	struct address_space *mapping = file->f_mapping;
 
 	return S_ISREG(file_inode(file)->i_mode) && (file->f_mode & FMODE_READ) &&
+		READ_ONCE(file_inode(file)->i_nlink) &&
 		file_inode(file) == mapping->host && !IS_SWAPFILE(mapping->host) &&
 		vma->vm_ops && vma->vm_ops->map_pages && mapping->a_ops->read_folio &&
 		!(vma->vm_flags & VM_NO_KHUGEPAGED) && !vma_is_dax(vma) &&
 		!is_file_hugepages(file) && !shmem_mapping(mapping) &&
 		!secretmem_mapping(mapping);
+}
+
+/* The whole blocks of the VMA's file that it maps; the mapping may be far larger than the file. */
+static bool text_file_blocks(struct vm_area_struct *vma, pgoff_t *start, pgoff_t *end)
+{
+	loff_t size = i_size_read(vma->vm_file->f_mapping->host);
+
+	if (!text_blocks(vma, start, end))
+		return false;
+	*end = min_t(pgoff_t, *end, round_down(size >> PAGE_SHIFT, HPAGE_PMD_NR));
+	return *start < *end;
 }
 
 void __quire_text_mapped(struct vm_area_struct *vma)
@@ -133,7 +148,7 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 	enum text_counter why;
 	pgoff_t start, end;
 
-	if (!text_blocks(vma, &start, &end))
+	if (!text_file_blocks(vma, &start, &end))
 		why = TEXT_SKIPPED_SMALL;
 	else if (!text_congruent(vma))
 		why = TEXT_SKIPPED_UNALIGNED;

@@ -4,10 +4,11 @@
 #define _MM_QUIRE_TEXT_H
 
 #include <linux/fs.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
 
-/* In the order of text_counter_names. */
+/* In the order of quire_text_counter_names. */
 enum text_counter {
 	TEXT_QUEUED,			/* a file was queued, or found queued */
 	TEXT_SKIPPED_HUGE,		/* all blocks were huge already */
@@ -27,6 +28,9 @@ enum text_counter {
 	TEXT_FALLBACK_LIMIT,		/* limit of the memcg or of khugepaged */
 	TEXT_FALLBACK_SHARE,		/* huge file pages have their share of memory */
 	TEXT_FALLBACK_BUSY,		/* pages locked, pinned or isolated by others */
+	TEXT_FALLBACK_LOCKED,		/* somebody has locked the text in memory */
+	TEXT_FALLBACK_REALTIME,		/* a real-time task has it mapped */
+	TEXT_FALLBACK_MAPPINGS,		/* too many processes have it mapped */
 	TEXT_FALLBACK_TRUNCATED,	/* the file ends before the block does */
 	TEXT_FALLBACK_FIRST = TEXT_FALLBACK_WRITER,
 	TEXT_FALLBACK_LAST = TEXT_FALLBACK_TRUNCATED,
@@ -72,42 +76,52 @@ static inline bool text_congruent(struct vm_area_struct *vma)
 	return IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR);
 }
 
+/* The delay doubles with each attempt: 3.1 s from the first to the last. */
+#define TEXT_TRIES		6
+
+/* The worker's budget: a look at a block costs 1, collapsing or reading it this much. */
+#define TEXT_COST_BLOCK		32
+
 enum text_slot_state {
 	TEXT_FREE,
 	TEXT_WAITING,		/* queued; due at @due */
 	TEXT_BUSY,		/* the worker is at it */
-	TEXT_ENDING,		/* the inode is about to be dropped */
 };
 
 /**
  * struct text_pass - one attempt at a file, which may take several runs
+ * @start: first page of the range
  * @next: first page of the block to do next
  * @end: page after the range
  * @resident: how many of the blocks' pages are in the page cache
  * @left: how many blocks were not collapsed, by reason (TEXT_FALLBACK_...)
- * @unfinished: the run's budget is spent
+ * @unfinished: the run's budget is spent, or the worker gave way to a start
  * @drained: pages in per-CPU LRU batches were put on the lists
+ * @pays: blocks of which only a part is used are worth reading whole
  */
 struct text_pass {
-	pgoff_t next, end;
+	pgoff_t start, next, end;
 	unsigned long resident;
 	unsigned int left[TEXT_NR_COUNTERS];
 	bool unfinished;
 	bool drained;
+	bool pays;
 };
 
 /**
  * struct text_slot - a file whose text is to be collapsed
  * @state: (L) what the worker does with it
- * @inode: (C) referenced, unless TEXT_FREE; the file's own inode, not overlayfs's
+ * @inode: (C) referenced while TEXT_BUSY; the file's own inode, not overlayfs's
  * @sb: (C) of @inode; only compared
  * @start: (L) first page of the range, at the start of a block
  * @end: (L) page after the range
  * @due: (L) when to work on it, in jiffies
  * @latest: (C) when to begin at the latest, even if it is mapped again until then
  * @tries: (L) attempts so far that left blocks to do, at most TEXT_TRIES - 1
+ * @dirty_tries: (L) attempts so far that found the file dirty
  * @resident: (L) the most pages that one of them found in the page cache
  * @pass: (W) the current attempt
+ * @known: (L) the inode was queued before, or was mapped more than once
  * @again: (L) mapped again since the attempt began
  * @forget: (F) to be dropped at once
  *
@@ -121,12 +135,36 @@ struct text_slot {
 	const struct super_block *sb;
 	pgoff_t start, end;
 	unsigned long due, latest;
-	unsigned int tries;
+	unsigned int tries, dirty_tries;
 	unsigned long resident;
 	struct text_pass pass;
+	bool known;
 	bool again;
 	bool forget;
 };
+
+/* The task that stands for a process, under RCU, and at what a memcg begins to reclaim. */
+#ifdef CONFIG_MEMCG
+static inline struct task_struct *text_owner(const struct mm_struct *mm)
+{
+	return rcu_dereference(mm->owner);
+}
+
+static inline unsigned long text_memcg_limit(const struct mem_cgroup *memcg)
+{
+	return min(READ_ONCE(memcg->memory.max), READ_ONCE(memcg->memory.high));
+}
+#else
+static inline struct task_struct *text_owner(const struct mm_struct *mm)
+{
+	return NULL;
+}
+
+static inline unsigned long text_memcg_limit(const struct mem_cgroup *memcg)
+{
+	return ULONG_MAX;
+}
+#endif
 
 /* text.c */
 extern const char * const quire_text_counter_names[];
@@ -139,6 +177,7 @@ extern unsigned int quire_text_blocks_per_s;
 
 enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t end);
 bool quire_text_wanted(const struct text_slot *slot);
+bool quire_text_gives_way(const struct text_slot *slot);
 bool quire_text_uses(const struct super_block *sb);
 void quire_text_open_queue(void);
 void quire_text_close_queue(void);
@@ -150,7 +189,8 @@ extern unsigned int quire_text_max_permil;
 
 unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
 bool quire_text_share_left(void);
-void quire_text_do_file(struct text_slot *slot, unsigned int *budget);
+void quire_text_set_nice(int nice);
+void quire_text_do_file(struct text_slot *slot, int *budget);
 
 /* drain.c */
 int quire_text_drain(void);

@@ -3,11 +3,27 @@
  * What the worker does with the blocks of a file.
  *
  * A block of which enough is in the page cache is completed by readahead, and
- * collapsed at the next attempt with khugepaged's own code.
+ * collapsed at the next attempt with khugepaged's own code. Nobody asked for this,
+ * so it must not harm anybody:
  *
- * Locking: none of our own; the worker has the slot to itself (queue.c).
+ * - A file that is found dirty is not written back for it, and one without a name is
+ *   left alone.
+ * - If most of a block is resident, the rest is read at once: at most a twentieth
+ *   more than the program has read. A block of which less is used is read whole only
+ *   once it is likely to pay: if the file was mapped before, or still is after 1.6 s.
+ * - Nothing is read into a memory cgroup that has not enough room for the whole text:
+ *   other pages would be evicted for it, and then the text itself.
+ * - Whoever runs in a block waits while its pages are exchanged. So text that is locked
+ *   in memory, or in which a real-time task runs, is left alone, and so is text that very
+ *   many processes map, because each page is unmapped from all of them. For the others
+ *   the wait must depend little on what else runs: the worker has the highest priority of
+ *   ordinary tasks as long as pages are unmapped, that of most tasks while it may hold
+ *   what others wait for, and the lowest while it copies.
  *
- * Lifetime: the slot holds the inode. Nothing else outlasts a block.
+ * Locking: i_mmap_lock while looking at a block's mappings. The worker has the slot to
+ * itself (queue.c).
+ *
+ * Lifetime: the worker holds the inode. Nothing else outlasts a block.
  *
  * Undo: a block that cannot be collapsed stays as it is.
  */
@@ -15,14 +31,24 @@
 #include <linux/magic.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/page_counter.h>
 #include <linux/pagemap.h>
+#include <linux/pid_namespace.h>
 #include <linux/quire/text.h>
 #include <linux/sched.h>
+#include <linux/sched/rt.h>
+#include <linux/sched/signal.h>
 #include <linux/swap.h>
 
 #include <trace/events/quire_text.h>
 
 #include "text.h"
+
+/* If so many pages of a block are resident, no more than a twentieth of that is read. */
+#define TEXT_NEARLY_WHOLE	(HPAGE_PMD_NR - HPAGE_PMD_NR / 21)
+
+/* Exchanging a block that more processes map takes too long for those that run in it. */
+#define TEXT_MOST_MAPPINGS	256
 
 unsigned int quire_text_min_resident = HPAGE_PMD_NR / 2;
 unsigned int quire_text_max_permil = 250;
@@ -56,15 +82,22 @@ unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, p
 }
 
 /*
- * May a filesystem be read without an open file, and be trusted to answer? Those
- * on a block device may. Those that a network or a process serves want to know on
- * whose behalf they are read, and may keep the worker waiting forever.
+ * May a filesystem be read without an open file, by readahead alone? So may those that are
+ * on a block device of their own, and that need no lock which is taken outside of readahead.
  */
 static bool text_may_read(const struct inode *inode)
 {
-	const struct super_block *sb = inode->i_sb;
-
-	return sb->s_bdev && sb->s_magic != FUSE_SUPER_MAGIC;
+	switch (inode->i_sb->s_magic) {
+	case EROFS_SUPER_MAGIC_V1:
+	case EXT4_SUPER_MAGIC:	/* ext2, too */
+	case F2FS_SUPER_MAGIC:
+	case ISOFS_SUPER_MAGIC:
+	case SQUASHFS_MAGIC:
+	case XFS_SUPER_MAGIC:
+		return inode->i_sb->s_bdev;
+	default:
+		return false;
+	}
 }
 
 /*
@@ -78,12 +111,16 @@ static void text_read_missing(struct inode *inode, pgoff_t start)
 	struct address_space *mapping = inode->i_mapping;
 	pgoff_t index = start, end = start + HPAGE_PMD_NR;
 	struct file_ra_state ra = {};
+	unsigned int ra_pages;
 	struct folio *folio;
 
 	file_ra_state_init(&ra, mapping);
+	ra_pages = ra.ra_pages;
 	while (index < end) {
 		folio = filemap_get_folio(mapping, index);
 		if (IS_ERR(folio)) {
+			/* It may read as much as this, however little is asked for. */
+			ra.ra_pages = min_t(pgoff_t, ra_pages, end - index);
 			page_cache_sync_readahead(mapping, &ra, NULL, index, end - index);
 			folio = filemap_get_folio(mapping, index);
 		}
@@ -111,6 +148,19 @@ static struct mem_cgroup *text_memcg(struct address_space *mapping, pgoff_t inde
 	return memcg;
 }
 
+/* How many more pages may be charged to a memcg before something is reclaimed for them. */
+static unsigned long text_room(struct mem_cgroup *memcg)
+{
+	unsigned long room = ULONG_MAX;
+
+	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
+		unsigned long limit = text_memcg_limit(memcg);
+
+		room = min(room, limit - min(limit, mem_cgroup_size(memcg)));
+	}
+	return room;
+}
+
 /*
  * The block's memory stays with the memcg that its resident pages are charged to, and
  * so do the pages that are read to complete it. All pages must be on the LRU lists:
@@ -119,13 +169,16 @@ static struct mem_cgroup *text_memcg(struct address_space *mapping, pgoff_t inde
 static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t first,
 				 struct text_pass *pass, bool complete)
 {
-	struct mem_cgroup *memcg = text_memcg(inode->i_mapping, first), *old;
+	struct mem_cgroup *memcg, *old;
 	int ret = -EAGAIN;
 
+	memcg = text_memcg(inode->i_mapping, first);
 	if (!memcg && !mem_cgroup_disabled())
 		return ret;
 	old = set_active_memcg(memcg);
-	if (!complete) {
+	if (text_room(memcg) < (complete ? HPAGE_PMD_NR : pass->end - pass->start)) {
+		ret = -EBUSY;
+	} else if (!complete) {
 		text_read_missing(inode, start);
 	} else {
 		if (!pass->drained)
@@ -173,16 +226,76 @@ static enum text_counter text_failure(int error)
 	}
 }
 
-static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *pass,
-			  unsigned int *budget)
+/*
+ * Is a thread of the process real-time? The owner of a fork that is about to fail has threads
+ * that are freed without a grace period; it is not hashed yet.
+ */
+static bool text_is_realtime(const struct mm_struct *mm)
+{
+	struct task_struct *owner, *thread;
+	bool found = false;
+
+	rcu_read_lock();
+	owner = text_owner(mm);
+	if (owner && find_task_by_pid_ns(owner->pid, &init_pid_ns) == owner) {
+		for_each_thread(owner, thread) {
+			found = rt_or_dl_task_policy(thread);
+			if (found)
+				break;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+/*
+ * Must a block stay mapped? Returns why, or TEXT_COLLAPSED_BLOCKS if it may be unmapped.
+ * Who locks the text or becomes real-time after that waits once for each block, at most.
+ */
+static enum text_counter text_stays_mapped(struct address_space *mapping, pgoff_t start)
+{
+	enum text_counter why = TEXT_COLLAPSED_BLOCKS;
+	struct vm_area_struct *vma;
+	unsigned int mappings = 0;
+
+	i_mmap_lock_read(mapping);
+	vma_interval_tree_foreach(vma, &mapping->i_mmap, start, start + HPAGE_PMD_NR - 1) {
+		if (READ_ONCE(vma->vm_flags) & VM_LOCKED)
+			why = TEXT_FALLBACK_LOCKED;
+		else if (text_is_realtime(vma->vm_mm))
+			why = TEXT_FALLBACK_REALTIME;
+		else if (++mappings > TEXT_MOST_MAPPINGS)
+			why = TEXT_FALLBACK_MAPPINGS;
+		if (why != TEXT_COLLAPSED_BLOCKS)
+			break;
+		cond_resched();
+	}
+	i_mmap_unlock_read(mapping);
+	return why;
+}
+
+/* How much of a block must be resident for the worker to read the rest? */
+static unsigned int text_enough(const struct inode *inode, const struct text_pass *pass)
+{
+	unsigned int least = READ_ONCE(quire_text_min_resident);
+
+	if (!text_may_read(inode))
+		return HPAGE_PMD_NR;
+	if (pass->pays)
+		return least;
+	return max(least, TEXT_NEARLY_WHOLE);
+}
+
+static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *pass, int *budget)
 {
 	struct address_space *mapping = inode->i_mapping;
 	loff_t end = (loff_t)(start + HPAGE_PMD_NR) << PAGE_SHIFT;
-	bool may_read = text_may_read(inode);
+	enum text_counter why;
 	unsigned int resident;
 	pgoff_t first = start;
 	int error;
 
+	*budget -= 1;
 	if (quire_text_block_huge(mapping, start)) {
 		pass->resident += HPAGE_PMD_NR;
 		return;
@@ -193,7 +306,7 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 	}
 	resident = quire_text_resident(mapping, start, &first);
 	pass->resident += resident;
-	if (resident < (may_read ? READ_ONCE(quire_text_min_resident) : HPAGE_PMD_NR)) {
+	if (resident < text_enough(inode, pass)) {
 		text_leave(pass, inode, start, TEXT_FALLBACK_COLD);
 		return;
 	}
@@ -201,7 +314,13 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 		text_leave(pass, inode, start, TEXT_FALLBACK_SHARE);
 		return;
 	}
-	--*budget;
+	*budget -= TEXT_COST_BLOCK;
+	quire_text_set_nice(0);
+	why = text_stays_mapped(mapping, start);
+	if (why != TEXT_COLLAPSED_BLOCKS) {
+		text_leave(pass, inode, start, why);
+		return;
+	}
 	error = text_collapse_charged(inode, start, first, pass, resident == HPAGE_PMD_NR);
 	if (!error) {
 		text_count(TEXT_COLLAPSED_BLOCKS, 1);
@@ -211,14 +330,61 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 	}
 }
 
+/*
+ * Is somebody writing the file, or was it just written? Then a later attempt may find it
+ * closed and clean.
+ */
+static bool text_is_written(struct inode *inode, struct text_pass *pass)
+{
+	struct address_space *mapping = inode->i_mapping;
+
+	if (inode_is_open_for_write(inode))
+		text_leave(pass, inode, pass->next, TEXT_FALLBACK_WRITER);
+	else if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
+		 mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK))
+		text_leave(pass, inode, pass->next, TEXT_FALLBACK_DIRTY);
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Go on to the next block of which something is in the page cache; the others are cold.
+ * Returns whether there is one.
+ */
+static bool text_skip_holes(struct address_space *mapping, struct text_pass *pass)
+{
+	unsigned long index = pass->next;
+	pgoff_t next = pass->end;
+
+	if (pass->next >= pass->end)
+		return false;
+	if (xa_find(&mapping->i_pages, &index, pass->end - 1, XA_PRESENT))
+		next = round_down(index, HPAGE_PMD_NR);
+	pass->left[TEXT_FALLBACK_COLD] += (next - pass->next) / HPAGE_PMD_NR;
+	pass->next = next;
+	return next < pass->end;
+}
+
+/**
+ * quire_text_set_nice - set the worker's priority
+ * @nice: MAX_NICE to yield to all others, MIN_NICE while others wait for the worker
+ *
+ * Context: the worker only; takes locks of the scheduler.
+ */
+void quire_text_set_nice(int nice)
+{
+	sched_set_normal(current, nice);
+}
+
 /**
  * quire_text_do_file - collapse blocks of a file
  * @slot: TEXT_BUSY; says which blocks, and is told what came of them
- * @budget: how many more blocks may be collapsed in this run
+ * @budget: what is left for this run, in units of a look at a block
  *
  * Context: the worker only; may sleep.
  */
-void quire_text_do_file(struct text_slot *slot, unsigned int *budget)
+void quire_text_do_file(struct text_slot *slot, int *budget)
 {
 	struct text_pass *pass = &slot->pass;
 	struct inode *inode = slot->inode;
@@ -228,26 +394,20 @@ void quire_text_do_file(struct text_slot *slot, unsigned int *budget)
 		WRITE_ONCE(slot->forget, true);
 		return;
 	}
-	if (inode_is_open_for_write(inode)) {
-		text_leave(pass, inode, pass->next, TEXT_FALLBACK_WRITER);
+	if (text_is_written(inode, pass))
 		return;
-	}
-	/* The program was just written: the next attempt finds it clean. */
-	if (mapping_tagged(mapping, PAGECACHE_TAG_DIRTY) ||
-	    mapping_tagged(mapping, PAGECACHE_TAG_WRITEBACK)) {
-		filemap_flush(mapping);
-		text_leave(pass, inode, pass->next, TEXT_FALLBACK_DIRTY);
-		return;
-	}
-	for (; pass->next < pass->end; pass->next += HPAGE_PMD_NR) {
-		if (!quire_text_wanted(slot) ||
+	for (; text_skip_holes(mapping, pass); pass->next += HPAGE_PMD_NR) {
+		if (!quire_text_wanted(slot) || !READ_ONCE(inode->i_nlink) ||
 		    pass->left[TEXT_FALLBACK_NOMEM])
 			break;
-		if (!*budget) {
+		if (*budget <= 0 || quire_text_gives_way(slot)) {
 			pass->unfinished = true;
 			break;
 		}
+		if (text_is_written(inode, pass))
+			break;
 		text_do_block(inode, pass->next, pass, budget);
+		quire_text_set_nice(MAX_NICE);
 		cond_resched();
 	}
 }

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the worker must not do to others: keep deleted files, write files back, unmap
+ * locked or real-time text, read what is hardly used.
+ * Needs root, ext4 on a loop device, and quire=text (or on).
+ */
+#define _GNU_SOURCE
+
+#include "harness.h"
+#include "text_huge.h"
+
+#define FOLDER	"/tmp/text_bystander"
+#define IMAGE	"/tmp/text_bystander.img"
+#define PROGRAM	FOLDER "/program"
+#define COPY	FOLDER "/copy"
+#define BLOCKS	4		/* of the file, mapped whole */
+
+#define WRITEBACK "/proc/sys/vm/dirty_writeback_centisecs"
+
+FIXTURE(bystander) {
+	struct program p;
+	char writeback[32];
+};
+
+FIXTURE_SETUP(bystander)
+{
+	FILE *f = fopen(WRITEBACK, "r");
+
+	NEED_TEXT_FEATURE();
+	ASSERT_NE(NULL, f);
+	ASSERT_EQ(1, fscanf(f, "%31s", self->writeback));
+	fclose(f);
+	/* A new inode, which the worker does not know. */
+	unlink(PROGRAM);
+	unlink(COPY);
+	ASSERT_EQ(0, fresh_program(PROGRAM));
+}
+
+FIXTURE_TEARDOWN(bystander)
+{
+	write_file(WRITEBACK, self->writeback);
+	defaults();
+}
+
+/* Map the program's file and unmap it again. Returns the seconds between, or -1. */
+static double map_for_a_moment(void)
+{
+	double start = seconds();
+	unsigned char *map = map_file(PROGRAM, FILE_SIZE);
+
+	if (!map)
+		return -1;
+	munmap(map, FILE_SIZE);
+	return seconds() - start;
+}
+
+/* How many pages of the program's file are resident; -1 on errors. */
+static long resident(void)
+{
+	static unsigned char vec[FILE_SIZE / PAGE];
+	int fd = open(PROGRAM, O_RDONLY);
+	void *map = mmap(NULL, FILE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	long pages = 0;
+
+	close(fd);
+	if (map == MAP_FAILED || mincore(map, FILE_SIZE, vec))
+		return -1;
+	for (unsigned long i = 0; i < FILE_SIZE / PAGE; i++)
+		pages += vec[i] & 1;
+	munmap(map, FILE_SIZE);
+	return pages;
+}
+
+/* Have the first pages of so many blocks resident, and no others. 0, or -1. */
+static int read_blocks(unsigned long blocks, unsigned long pages)
+{
+	int fd = open(PROGRAM, O_RDONLY), ret;
+	static char buf[PAGE];
+
+	ret = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	for (unsigned long i = 0; i < blocks * pages && !ret; i++)
+		if (pread(fd, buf, PAGE, i / pages * BLOCK + i % pages * PAGE) != PAGE)
+			ret = -1;
+	close(fd);
+	return ret;
+}
+
+/* Copy the program, and leave the copy in the page cache, not written back. 0, or -1. */
+static int copy_program(void)
+{
+	int from = open(PROGRAM, O_RDONLY), to = open(COPY, O_CREAT | O_EXCL | O_WRONLY, 0755);
+	static char buf[64 * PAGE];
+	ssize_t n;
+
+	while ((n = read(from, buf, sizeof(buf))) > 0)
+		if (write(to, buf, n) != n)
+			n = -1;
+	close(from);
+	close(to);
+	return n;
+}
+
+TEST_F_TIMEOUT(bystander, deleted_file_is_let_go_at_once, 600)
+{
+	long queued = stat_of("queued"), forgotten = stat_of("forgotten");
+
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	ASSERT_GE(stop(&self->p), 0);
+	ASSERT_EQ(queued + 1, stat_of("queued"));
+	ASSERT_EQ(0, unlink(PROGRAM));
+	EXPECT_EQ(forgotten + 1, stat_of("forgotten"));
+	/* This is busy while a deleted file has users. */
+	EXPECT_EQ(0, mount(NULL, FOLDER, NULL, MS_REMOUNT | MS_RDONLY, NULL));
+	EXPECT_EQ(0, mount(NULL, FOLDER, NULL, MS_REMOUNT, NULL));
+}
+
+/* Its last user goes after its name. */
+TEST_F_TIMEOUT(bystander, deleted_program_ends, 600)
+{
+	long forgotten = stat_of("forgotten");
+
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	ASSERT_EQ(0, unlink(PROGRAM));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(forgotten, stat_of("forgotten"));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(forgotten + 1, stat_of("forgotten"));
+	EXPECT_EQ(0, mount(NULL, FOLDER, NULL, MS_REMOUNT | MS_RDONLY, NULL));
+	EXPECT_EQ(0, mount(NULL, FOLDER, NULL, MS_REMOUNT, NULL));
+}
+
+TEST_F_TIMEOUT(bystander, deleted_text_is_not_queued, 600)
+{
+	long queued = stat_of("queued"), skipped = stat_of("skipped_file");
+	int fd = open(PROGRAM, O_RDONLY);
+	void *map;
+
+	ASSERT_EQ(0, unlink(PROGRAM));
+	map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	ASSERT_NE(MAP_FAILED, map);
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_EQ(skipped + 1, stat_of("skipped_file"));
+	munmap(map, FILE_SIZE);
+	close(fd);
+}
+
+TEST_F_TIMEOUT(bystander, new_program_is_not_written_back, 600)
+{
+	long dirty = stat_of("fallback_dirty"), collapsed = stat_of("collapsed_blocks");
+
+	ASSERT_EQ(0, write_file(WRITEBACK, "0"));
+	sync();
+	ASSERT_EQ(0, copy_program());
+	ASSERT_EQ(0, start(&self->p, COPY, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_TRUE(wait_stat("fallback_dirty", dirty + 1));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	EXPECT_GE(meminfo("Dirty:"), (long)(FILE_SIZE / 1024 / 2));
+	sync();
+	EXPECT_EQ(0, start_huge(&self->p, COPY, &three_blocks, NULL));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+/* A file that is dirty at first is collapsed when it has been written back. */
+TEST_F_TIMEOUT(bystander, written_program_is_waited_for, 600)
+{
+	long collapsed = stat_of("collapsed_blocks");
+
+	ASSERT_EQ(0, write_file(WRITEBACK, "20"));
+	ASSERT_EQ(0, copy_program());
+	ASSERT_EQ(0, start(&self->p, COPY, NULL));
+	ASSERT_EQ(0, touch(&self->p));
+	sync();
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
+	EXPECT_GE(stop(&self->p), 0);
+}
+
+TEST_F_TIMEOUT(bystander, locked_text_stays_mapped, 600)
+{
+	long locked = stat_of("fallback_locked"), collapsed = stat_of("collapsed_blocks");
+	long kb = FILE_SIZE / 1024, before = meminfo("Mlocked:");
+	struct rusage usage;
+	unsigned char *map;
+	long faults;
+
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, mlock(map, FILE_SIZE));
+	ASSERT_EQ(0, getrusage(RUSAGE_SELF, &usage));
+	faults = usage.ru_minflt + usage.ru_majflt;
+	EXPECT_TRUE(wait_stat("fallback_locked", locked + BLOCKS));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	/* Some pages may still be in per-CPU batches. */
+	EXPECT_GE(meminfo("Mlocked:"), before + kb * 9 / 10);
+	read_pages(map, FILE_SIZE);
+	ASSERT_EQ(0, getrusage(RUSAGE_SELF, &usage));
+	/* A few are for what the waiting needs itself. */
+	EXPECT_LT(usage.ru_minflt + usage.ru_majflt - faults, (long)BLOCK_PAGES / 4);
+	munmap(map, FILE_SIZE);
+
+	map = map_huge(PROGRAM);
+	EXPECT_NE(NULL, map);
+	munmap(map, FILE_SIZE);
+}
+
+/* One that is locked keeps the block for all, also for those that have not. */
+TEST_F_TIMEOUT(bystander, text_that_another_has_locked, 600)
+{
+	long locked = stat_of("fallback_locked"), collapsed = stat_of("collapsed_blocks");
+	unsigned char *map, *other;
+
+	ASSERT_EQ(0, set("delay_ms", "100"));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, mlock(map + BLOCK, PAGE));
+	other = map_resident(PROGRAM);
+	ASSERT_NE(NULL, other);
+	EXPECT_TRUE(wait_stat("fallback_locked", locked + 1));
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS - 1));
+	EXPECT_EQ(collapsed + BLOCKS - 1, stat_of("collapsed_blocks"));
+	munmap(other, FILE_SIZE);
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(bystander, realtime_task_keeps_its_mapping, 600)
+{
+	long found = stat_of("fallback_realtime"), collapsed = stat_of("collapsed_blocks");
+	struct sched_param realtime = { .sched_priority = 1 }, normal = { 0 };
+	unsigned char *map;
+
+	ASSERT_EQ(0, sched_setscheduler(0, SCHED_FIFO, &realtime));
+	map = map_resident(PROGRAM);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(wait_stat("fallback_realtime", found + BLOCKS));
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	ASSERT_EQ(0, sched_setscheduler(0, SCHED_OTHER, &normal));
+	munmap(map, FILE_SIZE);
+
+	map = map_huge(PROGRAM);
+	EXPECT_NE(NULL, map);
+	munmap(map, FILE_SIZE);
+}
+
+/* The process ID of the worker's thread, or 0. */
+static pid_t find_worker(void)
+{
+	FILE *f = popen("pgrep -x quire_text", "r");
+	int pid = 0;
+
+	if (f && fscanf(f, "%d", &pid) != 1)
+		pid = 0;
+	if (f)
+		pclose(f);
+	return pid;
+}
+
+/* It has another priority only while others wait for it. */
+TEST_F_TIMEOUT(bystander, worker_yields_to_all, 600)
+{
+	pid_t worker = find_worker();
+	unsigned char *map;
+
+	ASSERT_GT(worker, 0);
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	for (double end = seconds() + LIMIT_S;
+	     getpriority(PRIO_PROCESS, worker) != 19 && seconds() < end;)
+		usleep(20000);
+	EXPECT_EQ(SCHED_OTHER, sched_getscheduler(worker));
+	EXPECT_EQ(19, getpriority(PRIO_PROCESS, worker));
+	munmap(map, FILE_SIZE);
+}
+
+/* The first start of a program that uses half of each block reads no more than that. */
+TEST_F_TIMEOUT(bystander, half_used_blocks, 600)
+{
+	long cold = stat_of("fallback_cold"), collapsed = stat_of("collapsed_blocks");
+	unsigned long part = 300;
+	unsigned char *map;
+	double mapped;
+
+	/* Attempts are made 0.2, 0.4, 0.8, 1.6, 3.2 and 6.4 s after the mapping. */
+	do {
+		unlink(PROGRAM);
+		ASSERT_EQ(0, fresh_program(PROGRAM));
+		ASSERT_EQ(0, set("delay_ms", "200"));
+		ASSERT_EQ(0, read_blocks(BLOCKS, part));
+		mapped = map_for_a_moment();
+		ASSERT_GE(mapped, 0);
+	} while (mapped > 2);
+	EXPECT_TRUE(wait_stat("fallback_cold", cold + BLOCKS));
+	EXPECT_EQ(BLOCKS * part, resident());
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+
+	/* A program that starts again will do so more often. */
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
+	munmap(map, FILE_SIZE);
+}
+
+/* One that goes on running will use more of them. */
+TEST_F_TIMEOUT(bystander, half_used_blocks_of_a_server, 600)
+{
+	long collapsed = stat_of("collapsed_blocks");
+	unsigned char *map;
+
+	ASSERT_EQ(0, read_blocks(BLOCKS, 300));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+/* What is nearly whole is completed at the first start, and nothing is read beyond it. */
+TEST_F_TIMEOUT(bystander, nearly_whole_blocks, 600)
+{
+	long collapsed = stat_of("collapsed_blocks"), cold = stat_of("fallback_cold");
+
+	ASSERT_EQ(0, read_blocks(BLOCKS, BLOCK_PAGES - 20));
+	ASSERT_GE(map_for_a_moment(), 0);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
+	EXPECT_EQ(BLOCKS * (long)BLOCK_PAGES, resident());
+
+	unlink(PROGRAM);
+	ASSERT_EQ(0, fresh_program(PROGRAM));
+	ASSERT_EQ(0, read_blocks(1, BLOCK_PAGES - 1));
+	ASSERT_GE(map_for_a_moment(), 0);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS + 1));
+	EXPECT_TRUE(wait_stat("fallback_cold", cold + BLOCKS - 1));
+	EXPECT_EQ((long)BLOCK_PAGES, resident());
+}
+
+/* The work is bounded by the file, not by the mapping. */
+TEST_F_TIMEOUT(bystander, vast_mapping_of_a_small_file, 600)
+{
+	long queued = stat_of("queued"), skipped = stat_of("skipped_small");
+	size_t vast = 1UL << 40;
+	int fd;
+	void *map;
+
+	ASSERT_EQ(0, truncate(PROGRAM, BLOCK - PAGE));
+	fd = open(PROGRAM, O_RDONLY);
+	map = mmap(NULL, vast, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	ASSERT_NE(MAP_FAILED, map);
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_EQ(skipped + 1, stat_of("skipped_small"));
+	munmap(map, vast);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	return test_on_ext4(argc, argv, IMAGE, FOLDER);
+}
