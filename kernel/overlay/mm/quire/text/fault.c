@@ -11,9 +11,8 @@
  * for many misses, is in postings of 2026 by Usama Arif.
  *
  * Mapping. Blocks that are not huge (yet), and the ends of the text, which are not
- * whole blocks, are mapped 16 pages a fault. Instead, the first fault of a VMA in a
- * page table maps all resident pages of the table. Later faults do not, since they
- * would look again at what is mapped.
+ * whole blocks, are mapped 16 pages a fault. The second fault in a page table maps more,
+ * and the third all resident pages of the table.
  *
  * Counting. Most of the work of mapping a page that is in the page cache is counting
  * it in NR_FILE_MAPPED of its memcg and its node. The pages of one fault mostly belong
@@ -34,11 +33,16 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/percpu.h>
+#include <linux/quire/pt.h>
 #include <linux/quire/text.h>
 #include <linux/shmem_fs.h>
 
 #include "../../internal.h"
 #include "text.h"
+
+/* So many windows of a page table are mapped after one fault, and after the second at most. */
+#define TEXT_WINDOWS_FEW	4
+#define TEXT_WINDOWS_ALL	8
 
 unsigned int quire_text_readahead = 1;
 unsigned int quire_text_fault_around_kb = PMD_SIZE >> 10;
@@ -51,23 +55,76 @@ static DEFINE_PER_CPU(struct text_batch {
 	int nr;
 }, text_batch);
 
-/* Is nothing mapped in the VMA's part of this page table? Looks at every @step-th entry. */
-static bool text_nothing_mapped(const struct vm_fault *vmf, unsigned long step)
+/*
+ * In how many windows of @step pages of the VMA's part of this page table is the first page
+ * mapped? Stops at TEXT_WINDOWS_ALL.
+ */
+static unsigned int text_windows_mapped(const struct vm_fault *vmf, unsigned long step)
 {
 	unsigned long addr = max(vmf->address & PMD_MASK, vmf->vma->vm_start);
 	unsigned long end = min((vmf->address & PMD_MASK) + PMD_SIZE, vmf->vma->vm_end);
-	bool nothing = true;
+	unsigned int mapped = 0;
 	pte_t *table;
 
 	if (pmd_none(*vmf->pmd))
-		return true;
+		return 0;
 	table = pte_offset_map(vmf->pmd, addr);
 	if (!table)
-		return false;
-	for (unsigned long i = 0; addr + i * PAGE_SIZE < end && nothing; i += step)
-		nothing = pte_none(ptep_get(table + i));
+		return TEXT_WINDOWS_ALL;
+	for (unsigned long i = 0;
+	     addr + i * PAGE_SIZE < end && mapped < TEXT_WINDOWS_ALL; i += step)
+		mapped += !pte_none(ptep_get(table + i));
 	pte_unmap(table);
-	return nothing;
+	return mapped;
+}
+
+/*
+ * Is the page at @addr mapped, which is in the VMA's part of the table that @pmd maps? A
+ * shared table counts as empty. The VMA has a part in the table and is locked, so the table
+ * does not become shared meanwhile.
+ */
+static bool text_is_mapped(pmd_t *pmd, unsigned long addr)
+{
+	pmd_t value = pmdp_get_lockless(pmd);
+	bool mapped;
+	pte_t *pte;
+
+	if (pmd_trans_huge(value))
+		return true;
+	if (pmd_none(value) || quire_pt_marked(&value))
+		return false;
+	pte = pte_offset_map(pmd, addr);
+	if (!pte)
+		return false;
+	mapped = !pte_none(ptep_get(pte));
+	pte_unmap(pte);
+	return mapped;
+}
+
+/*
+ * Are the page tables before and after the fault's mapped whole, as far as two of their pages
+ * can tell: the one beside the fault's table, and one far from that? One of them would not
+ * do: then each table that is mapped whole would have the next one mapped whole.
+ */
+static bool text_goes_on(const struct vm_fault *vmf)
+{
+	unsigned long start = vmf->address & PMD_MASK, end = start + PMD_SIZE;
+	unsigned long index = pmd_index(vmf->address), far = PMD_SIZE / 2;
+
+	return index > 0 && index < PTRS_PER_PMD - 1 &&
+		start >= vmf->vma->vm_start + far && end + far < vmf->vma->vm_end &&
+		text_is_mapped(vmf->pmd - 1, start - PAGE_SIZE) &&
+		text_is_mapped(vmf->pmd + 1, end) &&
+		text_is_mapped(vmf->pmd - 1, start - far) &&
+		text_is_mapped(vmf->pmd + 1, end + far);
+}
+
+/* Is the fault's page in the page cache? If not, little around it is. */
+static bool text_is_resident(const struct vm_fault *vmf)
+{
+	void *entry = xa_load(&vmf->vma->vm_file->f_mapping->i_pages, vmf->pgoff);
+
+	return entry && !xa_is_value(entry);
 }
 
 /**
@@ -75,22 +132,32 @@ static bool text_nothing_mapped(const struct vm_fault *vmf, unsigned long step)
  * @vmf: a read fault in a VMA of a file
  * @nr_pages: what vanilla would map, a power of two
  *
- * Context: mmap_lock or the VMA lock is held; does not sleep. Looks at the page table
+ * The more faults a page table has had, the more each maps: @nr_pages at first, then four
+ * times as many, then all pages of the table. So a program that uses a page here and there
+ * maps no more than on vanilla, and one that uses much text has three faults for each table,
+ * or one where the tables beside it are mapped whole. If more faults follow, the pages were
+ * not resident: then each maps @nr_pages, since it would look again at what is mapped.
+ *
+ * Context: mmap_lock or the VMA lock is held; does not sleep. Looks at page tables
  * under RCU only: the code that maps the pages looks again under its lock.
- * Return: @nr_pages, or more if the fault is the VMA's first in its page table; a power
- * of two, at most PTRS_PER_PTE.
+ * Return: @nr_pages or more; a power of two, at most PTRS_PER_PTE.
  */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages)
 {
 	unsigned long wide = READ_ONCE(quire_text_fault_around_kb) >> (PAGE_SHIFT - 10);
+	unsigned int mapped;
 	pgoff_t start, end;
 
 	wide = rounddown_pow_of_two(wide);
 	if (wide <= nr_pages || !text_blocks(vmf->vma, &start, &end) ||
-	    shmem_file(vmf->vma->vm_file) || !text_nothing_mapped(vmf, nr_pages))
+	    shmem_file(vmf->vma->vm_file))
+		return nr_pages;
+	mapped = text_windows_mapped(vmf, nr_pages);
+	if (mapped >= TEXT_WINDOWS_ALL || (!mapped && !text_goes_on(vmf)) ||
+	    !text_is_resident(vmf))
 		return nr_pages;
 	text_count(TEXT_WIDE_FAULTS, 1);
-	return wide;
+	return mapped && mapped < TEXT_WINDOWS_FEW ? min(4 * nr_pages, wide) : wide;
 }
 
 static void text_batch_flush(struct text_batch *batch)

@@ -210,6 +210,78 @@ TEST_F_TIMEOUT(erofs, resident_text_is_mapped_at_once, 600)
 	EXPECT_GE(narrow_faults - faults, 5 * (long)(BLOCK_PAGES / 16) / 2);
 }
 
+/* How many pages of our mappings of the program's file are mapped by page tables. */
+static long mapped_pages(void)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	bool ours = false;
+	char line[512];
+	long kb = 0, one;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (strchr(line, '-') && strchr(line, '-') < strchr(line, ' '))
+			ours = strstr(line, PROGRAM);
+		else if (ours && sscanf(line, "Rss: %ld", &one) == 1)
+			kb += one;
+	}
+	if (f)
+		fclose(f);
+	return kb * 1024 / PAGE;
+}
+
+/* A page of each block maps no more than Linux does; what is used more is mapped faster. */
+TEST_F_TIMEOUT(erofs, scattered_text_maps_as_linux, 600)
+{
+	volatile unsigned char *map;
+	unsigned long i;
+	long wide;
+
+	ASSERT_EQ(0, set("readahead", "0"));
+	map = map_resident(PROGRAM);
+	ASSERT_NE(NULL, map);
+	munmap((void *)map, FILE_SIZE);
+
+	/* The first page of each block, backwards, and the last page of each. */
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	wide = stat_of("wide_faults");
+	for (i = 4; i-- > 0;)
+		(void)map[i * BLOCK];
+	EXPECT_EQ(4 * 16, mapped_pages());
+	munmap((void *)map, FILE_SIZE);
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	for (i = 1; i <= 4; i++)
+		(void)map[i * BLOCK - PAGE];
+	EXPECT_EQ(4 * 16, mapped_pages());
+	EXPECT_EQ(wide, stat_of("wide_faults"));
+	munmap((void *)map, FILE_SIZE);
+
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	for (i = 0; i < 4; i++)
+		if (i != 1)
+			(void)map[i * BLOCK + BLOCK / 2];
+	EXPECT_EQ(wide, stat_of("wide_faults"));
+	EXPECT_EQ(3 * 16, mapped_pages());
+	/* The second fault maps 64 pages, the third all of the table. */
+	(void)map[BLOCK / 2 + 64 * PAGE];
+	EXPECT_EQ(wide + 1, stat_of("wide_faults"));
+	EXPECT_EQ(3 * 16 + 64, mapped_pages());
+	(void)map[BLOCK / 2 - PAGE];
+	EXPECT_EQ(wide + 2, stat_of("wide_faults"));
+	EXPECT_EQ(2 * 16 + (long)BLOCK_PAGES, mapped_pages());
+	/* What is between tables that are mapped whole is mapped whole at once. */
+	(void)map[2 * BLOCK + BLOCK / 2 + 64 * PAGE];
+	(void)map[2 * BLOCK];
+	EXPECT_EQ(wide + 4, stat_of("wide_faults"));
+	EXPECT_EQ(16 + 2 * (long)BLOCK_PAGES, mapped_pages());
+	(void)map[BLOCK + BLOCK / 2];
+	EXPECT_EQ(wide + 5, stat_of("wide_faults"));
+	EXPECT_EQ(16 + 3 * (long)BLOCK_PAGES, mapped_pages());
+	munmap((void *)map, FILE_SIZE);
+}
+
 TEST_F_TIMEOUT(erofs, random_advice_maps_as_linux, 600)
 {
 	unsigned char *map, resident = 0;
