@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What fork leaves to be paid later: the parent rewrites its pages after the
- * child has gone and while it lives; the child reads and writes them.
+ * The costs that fork defers: the parent rewrites its pages after the child has exited and
+ * while the child lives; the child reads the pages and writes to them.
  */
 #include "bench.h"
 
@@ -65,7 +65,7 @@ static double child_lives(char *mem, size_t size)
 	return t;
 }
 
-/* The worst of all writes while the child lives: what a latency graph shows. */
+/* The slowest of all writes while the child lives: what a latency graph shows. */
 static double worst_write(char *mem, size_t size)
 {
 	double worst = 0;

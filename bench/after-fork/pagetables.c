@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Page-table memory of many children of one parent with touched pages, all
- * alive at once: untouched by them, then with one page in 512 written.
+ * Page-table memory of many children of one parent that has touched its pages. All
+ * children are alive at once: before they write, and after they wrote to one page in 512.
  *
  * A child has tables for its stack, text and upper levels whatever the parent
- * has touched. They are measured first, with children of a parent that has
- * touched nothing; what is more than that is what the touched memory costs.
+ * has touched. These are measured first, with children of a parent that has
+ * touched nothing; the rest is the cost of the touched memory.
  */
 #include "bench.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Single writes of a parent while its child lives: the first to each 2 MiB, which
- * finds the page table shared, and the worst of all. Then the same with the
- * child's tables unshared in the background before, where there is such a policy.
+ * Single writes by a parent while its child lives: the first write to each 2 MiB, which finds
+ * the page table shared, and the slowest of all. Then the same after the child's tables were
+ * unshared in the background, if the kernel has such a policy.
  */
 #include <stdbool.h>
 
@@ -10,7 +10,7 @@
 
 #define KNOB "/sys/kernel/mm/quire/fork/background_tables_per_s"
 
-/* Does nothing where there is no such policy. */
+/* Does nothing if the kernel has no such policy. */
 static void set_background(const char *rate)
 {
 	int fd = open(KNOB, O_WRONLY);

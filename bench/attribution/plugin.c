@@ -2,19 +2,19 @@
 /*
  * A QEMU plugin that counts a guest kernel's instructions by place.
  *
- * Counting is on between two marks, which a guest program makes with a no-op
- * that carries a number (workload.c). Each translated block counts how often it
- * runs; at the second mark the blocks of the kernel are written out for
- * bench/attribute to add up by function: what a function spends itself.
+ * Counting is on between two marks. A guest program makes a mark with a no-op that
+ * carries a number (workload.c). The plugin counts how often each translated block
+ * runs, and writes out the kernel's blocks at the second mark. bench/attribute adds
+ * them up by function, to show what each function itself spends.
  *
- * It also counts what some calls spend with everything below them: sites=FILE
- * has lines "ADDRESS INDEX", places that call one of the functions asked for.
- * Only the outermost such call counts. The end of a call is when the address
- * after it is reached, so it includes interrupts and what other tasks do while
- * the caller sleeps.
+ * The plugin also counts what some calls spend, with everything below them:
+ * sites=FILE has lines "ADDRESS INDEX", the places that call one of the functions
+ * in question. Only the outermost such call counts. A call ends when the address
+ * after it is reached, so its count includes interrupts and what other tasks do
+ * while the caller sleeps.
  *
- * For one CPU. QEMU's header is in no package of Debian's: what is used of its
- * plugin interface, version 1 (QEMU 4.2 to 8.2), is declared here.
+ * For one CPU. QEMU's plugin header is in no package of Debian's, so the parts that
+ * are used of version 1 of the interface (QEMU 4.2 to 8.2) are declared here.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -59,7 +59,7 @@ struct site {
 	uint64_t calls, insns;
 };
 
-/* The end of a call: how many instructions the block that it begins has. */
+/* The end of a call, and how many instructions the block has that begins there. */
 struct end {
 	uint64_t addr, insns;
 };
@@ -119,7 +119,7 @@ static void leave(unsigned int vcpu, void *data)
 	(void)vcpu;
 	if (!inside || inside->addr + 5 != end->addr)
 		return;
-	/* The block that begins here is in the total already. */
+	/* The total already includes the block that begins here. */
 	inside->insns += total - end->insns - entered_at;
 	inside = NULL;
 }

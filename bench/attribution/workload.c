@@ -4,12 +4,12 @@
  *
  *	exit VMAS ROUNDS		fork and exit of a process with VMAS mappings
  *	exec VMAS ROUNDS PROGRAM	fork, exec of PROGRAM and its exit
- *	run ROUNDS COMMAND...		COMMAND once; it is said to do ROUNDS things
+ *	run ROUNDS COMMAND...		COMMAND once, which counts as ROUNDS operations
  */
 #include "bench.h"
 #include <stdbool.h>
 
-/* A no-op with a number in it, which plugin.c knows. */
+/* A no-op with a number in it, which plugin.c recognises. */
 #define MARK_START() asm volatile("nopl 0x01697571(%%rax)" ::: "memory")
 #define MARK_STOP() asm volatile("nopl 0x00697571(%%rax)" ::: "memory")
 

@@ -6,14 +6,14 @@
  *	timed LOAD RUNS COMMAND...
  *
  * LOAD is alone, or what runs beside the command: process (pairs of processes
- * that hand a byte to and fro), io (a file, $LOAD_FILE, written over and over),
- * memory (half the memory touched, again and again). What the load got done is
- * printed too: a kernel that starves it would else look fast.
+ * that pass a byte to and fro), io (a file, $LOAD_FILE, written over and over),
+ * memory (half the memory touched, again and again). The program also prints how
+ * much the load got done, because a kernel that starves the load would look fast.
  *
- * user and sys are split by ticks; only their sum, cpu, is exact. It is what to
- * look at under --icount, where a wait for the host jumps ahead in time. Under
- * load the CPU is never idle, so there the time from start to end, loaded, has
- * no such wait and counts instructions, too: the compile's and those of the load.
+ * The split into user and sys is by ticks; only their sum, cpu, is exact. Compare
+ * cpu under --icount, where the clock jumps ahead when the guest waits for the host.
+ * Under load the CPU is never idle, so the time from start to end, loaded, has no
+ * such wait. It then counts instructions, too: those of the compile and of the load.
  */
 #include "bench.h"
 #include <signal.h>

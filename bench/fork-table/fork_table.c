@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of 2002: what fork costs a process which has touched N pages
- * more than it needs. Three steps: fork() alone, fork and exit, and fork,
+ * The table of 2002: what fork costs a process that has touched N pages
+ * more than it needs. Three steps: fork() alone; fork and exit; and fork,
  * exec of a minimal program, exit.
  *
  *	fork_table [PAGES [TASKS [PROGRAM]]]
  *	fork_table pin PAGES CHILDREN
  *
- * The second form writes to each 2 MiB before each fork(), so that a table which the last
- * child shared is the process's own again; it does so before and after it has once pinned a
- * page for a moment. All forks of a process that has ever pinned memory look for pins.
+ * The second form writes to each 2 MiB before each fork(), so that each table that the
+ * last child shared is the process's own again. It does so before and after the process
+ * has once pinned a page for a moment. Each fork of a process that has ever pinned memory
+ * looks for pins.
  */
 #include "bench.h"
 
@@ -38,7 +39,7 @@ static double one_child(enum step step, const char *program)
 	return (step == FORK ? forked : done) - start;
 }
 
-/* As a debugger or a profiler does, which pins the page. */
+/* Pins the page, as a debugger or a profiler does. */
 static void look_at(char *page)
 {
 	char byte;
@@ -49,8 +50,8 @@ static void look_at(char *page)
 }
 
 /*
- * As the tables of 2002 had it: the overhead of creating so many tasks is what
- * they cost more than tasks without extra pages, in all and for each page.
+ * As in the tables of 2002: the overhead of creating so many tasks is what they cost more than
+ * tasks without extra pages, in all and for each page.
  */
 static void report(enum step step, long pages, long tasks, double total, double mid, double base)
 {

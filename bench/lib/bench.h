@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What every benchmark program shares: the clock, memory of a known shape,
+ * Shared by all benchmark programs: the clock, memory of a known shape,
  * and the one line format that the runner reads:
  *
  *	@KEY=VALUE ... | METRIC=NUMBER ...
  *
- * Under --icount CLOCK_MONOTONIC counts instructions, so that a "nanosecond"
- * printed here is an instruction there.
+ * Under --icount CLOCK_MONOTONIC counts instructions, so a "nanosecond" that is
+ * printed here is an instruction.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -56,8 +56,8 @@ static inline int by_value(const void *a, const void *b)
 }
 
 /*
- * The lower quartile of n numbers; sorts them. Whatever disturbs a guest only
- * adds time, so that the fast side of the samples says more than the middle.
+ * Sorts n numbers and returns their lower quartile. Disturbances of a guest only add time, so
+ * the fast side of the samples says more than the middle.
  */
 static inline double typical(double *v, int n)
 {
@@ -79,7 +79,7 @@ static inline char *map_aligned(size_t size, int advice)
 		munmap(raw, p - raw);
 	if (raw + HUGE_PAGE > p)
 		munmap(p + size, raw + HUGE_PAGE - p);
-	/* A kernel without huge pages refuses the advice: nothing to avoid. */
+	/* A kernel without huge pages refuses the advice; then there is nothing to avoid. */
 	if (madvise(p, size, advice) && errno != EINVAL)
 		die("madvise");
 	return p;
@@ -90,7 +90,7 @@ static inline char *map_small(size_t size)
 	return map_aligned(size, MADV_NOHUGEPAGE);
 }
 
-/* Write a byte into each of n steps: the first access must be a write. */
+/* Writes a byte into each of n steps: the first access must be a write. */
 static inline void touch(volatile char *p, size_t size, size_t step)
 {
 	for (size_t i = 0; i < size; i += step)
@@ -98,10 +98,10 @@ static inline void touch(volatile char *p, size_t size, size_t step)
 }
 
 /*
- * Stay on one CPU and ahead of the children, which run as ordinary tasks:
- * the parent's fork() is then never interrupted by the child it makes. Without
- * the server that gives ordinary tasks some of each second: touching much memory
- * takes a second, and the next forks would have their children's lives in them.
+ * Stays on one CPU and ahead of the children, which run as ordinary tasks: then no child
+ * interrupts the parent's fork(). This also switches off the server that gives ordinary tasks
+ * some of each second: touching much memory takes a second, and then the children would run
+ * during the next forks.
  */
 static inline void pin_and_lead(void)
 {
@@ -129,7 +129,7 @@ static inline void reap(pid_t pid)
 	}
 }
 
-/* A line "NAME:  N kB" of a file such as /proc/meminfo, all such lines added. */
+/* Adds up all lines "NAME: N kB" of a file such as /proc/meminfo. */
 static inline long field_kb(const char *file, const char *name)
 {
 	size_t len = strlen(name);
@@ -147,7 +147,7 @@ static inline long field_kb(const char *file, const char *name)
 }
 
 /*
- * Memory of page tables. The kernel counts it per CPU and adds up now and
+ * Memory of page tables. The kernel counts it per CPU, and adds the counts up only now and
  * then; stat_refresh makes it do so now.
  */
 static inline long pagetables_kb(void)
@@ -164,8 +164,8 @@ static inline long pagetables_kb(void)
 }
 
 /*
- * One number about a slab cache. By sysfs, since a cache that is merged with
- * others has no line of its own in /proc/slabinfo.
+ * One number about a slab cache. From sysfs, because a cache that is merged with others has no
+ * line of its own in /proc/slabinfo.
  */
 static inline long slab_number(const char *cache, const char *what)
 {

@@ -21,7 +21,7 @@ int main(int argc, char **argv)
 	double wall;
 	int status;
 
-	/* Linked names, called by path, so that the shell must fork and exec. */
+	/* Linked names, called by path, make the shell fork and exec. */
 	snprintf(script, sizeof(script),
 		 "i=0; while [ $i -lt %ld ]; do ./cat /proc/version | ./wc >/dev/null; i=$((i+1)); done",
 		 times);

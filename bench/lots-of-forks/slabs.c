@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Kernel memory for anonymous reverse mapping: anon_vma and anon_vma_chain
- * objects that the children of a process with many mappings hold, all alive at
- * once. before_exec: forked and about to exec, so they write to nothing but
- * their stack (exec frees what they hold, with any kernel). idle: forked
- * servers, which have written to one mapping in ten.
+ * Kernel memory for the anonymous reverse map: the anon_vma and anon_vma_chain objects of the
+ * children of a process with many mappings, while all children are alive. before_exec: they
+ * have forked and are about to exec, so they write only to their stack (exec frees what they
+ * hold, on any kernel). idle: forked servers, which have written to one mapping in ten.
  */
 #include "bench.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Small operations, none of which any feature is meant to speed up: the gate
- * for "off costs nothing". Each is the lower quartile of batches.
+ * Small operations that no feature is meant to speed up: the gate for "off costs nothing". Each
+ * result is the lower quartile of batches.
  */
 #include "bench.h"
 #include <sys/syscall.h>
@@ -151,7 +151,7 @@ int main(int argc, char **argv)
 			t[b] = (double)(now_ns() - start) / n;
 		}
 		row("op=%s | ns=%.1f", ops[o].name, typical(t, BATCHES));
-		/* Or the forks that follow would copy it. */
+		/* Unmap it, or the forks that follow would copy it. */
 		if (ops[o].run == anon_fault)
 			munmap(anon, n * PAGE);
 	}

@@ -7,9 +7,9 @@
  *	pft MB REPS THREADS small|huge LINES burst|sustained|busy
  *
  * burst waits before each repetition until the kernel has zeroed what it can
- * (where it has a scrub daemon); sustained repeats without a pause. busy does
- * too, beside a task on every CPU that never sleeps, and after all free memory
- * was used once, so that nothing zeroed is left and no CPU is idle to zero more.
+ * (if it has a scrub daemon); sustained repeats without a pause. busy also repeats
+ * without a pause, with a task on every CPU that never sleeps, and after all free
+ * memory was used once, so that nothing zeroed is left and no CPU is idle to zero more.
  */
 #include "bench.h"
 #include <pthread.h>
@@ -33,7 +33,7 @@ static double seconds(struct timeval t)
 	return t.tv_sec + t.tv_usec / 1e6;
 }
 
-/* getrusage() splits by ticks; only the sum from the scheduler is exact. */
+/* getrusage() splits the time by ticks; only the sum from the scheduler is exact. */
 static double cpu_seconds(void)
 {
 	struct timespec t;
@@ -81,7 +81,7 @@ static void fill_pool(void)
 	close(fd);
 }
 
-/* A task that never sleeps on each CPU; they end with their parent. */
+/* Starts a task that never sleeps on each CPU; the tasks end with their parent. */
 static void keep_cpus_busy(pid_t *spinners, long cpus)
 {
 	for (long i = 0; i < cpus; i++) {
@@ -110,7 +110,10 @@ static void use_free_memory(void)
 	munmap(mem, size);
 }
 
-/* From the first thread's begin to the last one's end: on one CPU a thread may be done before others run. */
+/*
+ * Measures from the start of the first thread to the end of the last one: on one CPU, a thread
+ * may be done before others run.
+ */
 static double one_rep(struct part *parts, long threads, size_t size, int huge)
 {
 	char *mem = map_aligned(size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Does reclaim see which pages are used where others that are idle have them,
- * too? One process works on hot pages all the time, and a control group gives
- * up memory, of which enough is cold. A hot page that went comes back by a
- * major fault of the worker.
+ * Does reclaim see which pages are in use if idle processes map them, too? One
+ * process works on hot pages all the time, and a control group gives up memory,
+ * of which enough is cold. A hot page that was reclaimed comes back by a major
+ * fault of the worker.
  *
  *	aging fork own|shared classic|mglru MB
- *		A child of one process works on MB that it inherited while its
+ *		A child of one process works on MB that it inherited, while its
  *		parent and three siblings idle. The cold memory is four times as
- *		much, of the parent alone. With own the child has written to each
- *		2 MiB before, so it has page tables of its own, which the others
- *		have not.
+ *		much, and is the parent's alone. With own the child has first
+ *		written to each 2 MiB, so it has page tables of its own, and the
+ *		others have not.
  *	aging shm own|reader|same classic|mglru MB
  *		Two processes have written to all of a segment of twice MB and
- *		idle; a third one works on its first half. It has a table of its
- *		own (own), maps the segment for reading only (reader), or as they
- *		do (same).
+ *		idle; a third one works on the segment's first half. It has a
+ *		table of its own (own), maps the segment for reading only (reader),
+ *		or maps it as they do (same).
  *
- * Reclaim asks for a megabyte at a time, until half of the cold memory went.
- * Between two requests the worker sees all hot pages twice, and another process
+ * Reclaim asks for a megabyte at a time, until half of the cold memory is gone.
+ * Between two requests the worker touches all hot pages twice, and another process
  * has its CPU, so that its TLB does not hide what it uses.
  */
 #include "pressure.h"

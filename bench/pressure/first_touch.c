@@ -2,15 +2,15 @@
 /*
  * Processes touch a segment for the first time while a process of the idle
  * class walks over its mappings: it punches holes into the file, and ordinary
- * tasks keep it from the CPUs for most of the time.
+ * tasks keep it off the CPUs for most of the time.
  *
  *	first_touch PROCESSES PAUSE_MS BUSY
  *
- * BUSY is how many such tasks each CPU has.
+ * BUSY is the number of such tasks per CPU.
  *
- * Each touches one page in each of 32 times 2 MiB. The time is that from fork
- * to exit, of all and of the slowest. shared is how many page tables of each
- * it found made by another, 0 without the feature.
+ * Each process touches one page in each of 32 times 2 MiB. The time is from fork
+ * to exit: of all processes, and of the slowest. shared is how many page tables a
+ * process found that another one had made, 0 without the feature.
  */
 #include "pressure.h"
 

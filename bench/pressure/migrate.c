@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Migration of memory that several processes use: what a page costs, and what
- * somebody who does not use it has of it.
+ * Migration of memory that several processes use: what a page costs, and how it
+ * affects a process that does not use the memory.
  *
  *	migrate fork|shm USERS MB
  *

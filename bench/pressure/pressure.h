@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the programs of this benchmark share: users of one memory on the first
- * CPUs, a bystander that has nothing to do with it on the last one, and what
- * the bystander's CPU is interrupted for.
+ * Shared by the programs of this benchmark: users of one memory on the first
+ * CPUs, a bystander on the last CPU that has nothing to do with that memory, and
+ * the interrupts of the bystander's CPU.
  *
  * The bystander is alone on its CPU and no user ever runs there, so an
- * interrupt for a flush or for a call that reaches that CPU was sent to all.
+ * interrupt for a flush or for a call that reaches that CPU was sent to all CPUs.
  * With one CPU there is no bystander, and its counts are 0.
  *
- * Swap is on and the group GROUP exists: the guest's script sees to both.
+ * Swap is on and the group GROUP exists: the guest's script sets up both.
  */
 #ifndef PRESSURE_H
 #define PRESSURE_H
@@ -22,7 +22,7 @@
 #define MOST_USERS 1024
 #define BYSTANDER_KB 1024
 
-/* What is counted on the last CPU and on all before it, and how far the bystander has come. */
+/* Interrupts of the last CPU and of all CPUs before it, and how far the bystander has come. */
 struct meter {
 	long calls;
 	long tlb;
@@ -105,7 +105,7 @@ static inline long first_number(const char *path)
 	return value;
 }
 
-/* Which of Linux's two ways to age pages is used; returns which was. */
+/* Selects one of Linux's two ways to age pages; returns which one was selected before. */
 static inline long choose_lru(const char *name)
 {
 	long before = first_number(LRU_GEN);
@@ -138,7 +138,7 @@ static inline long vm_event(const char *name)
 	return value;
 }
 
-/* A process that ends with this one; returns 0 in it, as fork() does. */
+/* Starts a process that ends with this one; returns 0 in it, as fork() does. */
 static inline pid_t start(void)
 {
 	pid_t pid;
@@ -178,7 +178,7 @@ static inline void *common(size_t size)
 	return p;
 }
 
-/* Time on a CPU, without what the caller sleeps. */
+/* Time on a CPU, without the time that the caller sleeps. */
 static inline uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -207,7 +207,10 @@ static inline struct meter meter_since(struct meter then)
 			       now.cpu_ns - then.cpu_ns };
 }
 
-/* How fast the bystander was meanwhile, as a part of its speed alone; 1 without one. */
+/*
+ * The bystander's speed meanwhile, relative to its undisturbed speed; 1 if there is no
+ * bystander.
+ */
 static inline double bystander_speed(struct meter m)
 {
 	return bystander_per_ns && m.ns ? m.rounds / (double)m.ns / bystander_per_ns : 1;
@@ -225,7 +228,7 @@ static inline void be_bystander(void)
 	}
 }
 
-/* Starts the bystander, pins this process elsewhere, and sees how fast it is undisturbed. */
+/* Starts the bystander, pins this process elsewhere, and measures the bystander undisturbed. */
 static inline void with_bystander(long quiet_ms)
 {
 	struct meter m;
@@ -250,13 +253,13 @@ static inline void join_group(void)
 		die(GROUP);
 }
 
-/* Below the features' thresholds too; without quire there is no such file. */
+/* Allows sharing below the features' thresholds, too; without quire there is no such file. */
 static inline void allow_sharing(const char *word)
 {
 	put("/proc/self/quire", word);
 }
 
-/* A segment, mapped at the same address modulo 2 MiB by all. */
+/* Maps a segment, at the same address modulo 2 MiB in all processes. */
 static inline char *map_segment(int fd, size_t size, int prot)
 {
 	char *raw = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *p;
@@ -285,7 +288,7 @@ static inline void visit(volatile char *mem, size_t size, size_t step)
 		(void)mem[i];
 }
 
-/* Pages of one repeated word, which zram notes without compressing anything. */
+/* Fills pages with one repeated word, which zram notes without compressing anything. */
 static inline void fill(char *mem, size_t size)
 {
 	memset(mem, 0x5a, size);
@@ -305,8 +308,8 @@ static inline long resident(char *mem, size_t size)
 }
 
 /*
- * So many users besides this one of memory that is mapped here already: they
- * come one after the other, read all of it if it is to be mapped by each, and wait.
+ * Starts users of memory that is already mapped here, until there are @users with this process.
+ * They start one after the other, read all of the memory if each must map it, and wait.
  */
 static inline void start_users(long users, char *mem, size_t size, int reads)
 {
@@ -333,8 +336,8 @@ static inline void start_users(long users, char *mem, size_t size, int reads)
 }
 
 /*
- * Memory that so many processes use, this one among them: private memory that
- * their fork has left to all of them, or a segment that each has mapped.
+ * Makes memory that @users processes use, including this one: private memory that all of them
+ * have by fork, or a segment that each of them maps.
  */
 static inline char *make_used(const char *kind, long users, size_t size)
 {

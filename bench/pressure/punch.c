@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A process punches a hole of one page into a segment again and again, with a
- * write to the page between. How often is somebody interrupted who does not
- * map the segment?
+ * A process punches a hole of one page into a segment again and again, and writes
+ * to the page in between. How often is a process interrupted that does not map the
+ * segment?
  *
  *	punch USERS HOLES
  */

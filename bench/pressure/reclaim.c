@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reclaim of memory that several processes use: what a page costs, and what
- * somebody who does not use it has of it.
+ * Reclaim of memory that several processes use: what a page costs, and how it
+ * affects a process that does not use the memory.
  *
  *	reclaim fork|shm USERS MB classic|mglru
  *
  * A control group gives up three quarters of the memory, a megabyte at a time.
- * The users are idle. us_per_page is the time of these requests alone,
- * with what reclaim sleeps to be throttled, cpu_us_per_page the part on a CPU.
- * full_flushes_per_page are flushes of the whole TLB of the CPU that reclaims,
- * which only a tracepoint tells, and that takes time itself: they are counted
- * while another eighth goes.
+ * The users are idle. us_per_page is the time of these requests alone, including
+ * the time that reclaim sleeps because it is throttled; cpu_us_per_page is the part
+ * on a CPU. full_flushes_per_page counts flushes of the whole TLB of the CPU that
+ * reclaims. Only a tracepoint shows them, and the tracepoint takes time itself, so
+ * they are counted while another eighth of the memory is reclaimed.
  */
 #include "pressure.h"
 #include <linux/perf_event.h>
@@ -26,7 +26,7 @@ struct taken {
 	long out;
 };
 
-/* Stopped; a flush of single pages is of 33 at most. */
+/* The counter is stopped at first. A flush of single pages is of 33 at most. */
 static int count_full_flushes(void)
 {
 	struct perf_event_attr attr = {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One process has shared memory that nobody else maps: what do calls cost it
- * that change its page tables? For each call, with all that is touched again
- * after it: the time, the faults, what another CPU is interrupted for, and the
- * pages that went.
+ * One process has shared memory that no other process maps: what does it pay for
+ * calls that change its page tables? For each call, including a touch of all of the
+ * memory after it: the time, the faults, the interrupts of another CPU, and the
+ * pages that were reclaimed.
  *
  *	single MB ROUNDS
  *
- * Each is measured with one thread, beside a bystander on the last CPU, and
- * with a second thread of the process there, which every flush must reach.
+ * Each call is measured with one thread, beside a bystander on the last CPU, and
+ * with a second thread of the process on that CPU, which every flush must reach.
  */
 #include "pressure.h"
 #include <pthread.h>
@@ -62,7 +62,10 @@ static void measure(enum call call, int threads, long rounds)
 	long count = 0, out = 0;
 	struct meter m, sum = {};
 
-	/* Where a second thread is interrupted for each page that goes out, that takes long. */
+	/*
+	 * One round: it takes long if a second thread is interrupted for each page that goes
+	 * out.
+	 */
 	if (call == PAGEOUT)
 		rounds = 1;
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs a real program several times and says what its text did.
+ * Runs a real program several times and reports on its text.
  *
  *	run_program RUNS NAME FILE COMMAND...
  *
- * The first run, the second at once, and, when the kernel has had a second, RUNS
- * more, of which the fast side is printed. Then one that is stopped where it exits:
- * how much of the text of FILE, the program or a library, is mapped by PMD then, of
- * its whole 2 MiB blocks (pmd_share) and of what is mapped at all (of_mapped). FILE "-"
- * stands for none, where the command is many programs.
+ * The program runs once, a second time right after that, and, when the kernel has had a
+ * second, RUNS times more, of which the fast side is printed. Then it runs once more and
+ * is stopped where it exits: how much of the text of FILE, the program or a library, is
+ * mapped by PMD then, as a share of its whole 2 MiB blocks (pmd_share) and of what is
+ * mapped at all (of_mapped). FILE is "-" if the command is many programs.
  *
- * user and sys are split by ticks; only their sum, cpu, is exact.
+ * The split into user and sys is by ticks; only their sum, cpu, is exact.
  */
 #include "bench.h"
 #include <sys/ptrace.h>
@@ -83,7 +83,7 @@ struct text {
 	long whole, mapped, huge;	/* kB: in whole blocks, mapped, mapped by PMD */
 };
 
-/* What a process maps executable of a file. */
+/* Reads how much of a file a process maps as executable. */
 static void read_text(pid_t pid, const char *file, struct text *text)
 {
 	unsigned long from, to, offset;
@@ -113,7 +113,7 @@ static void read_text(pid_t pid, const char *file, struct text *text)
 	fclose(f);
 }
 
-/* Run it once more and look at its text where it exits. */
+/* Runs the program once more and looks at its text when it exits. */
 static void run_to_its_exit(const char *name, const char *file, char **args)
 {
 	struct text text = { 0 };

@@ -8,9 +8,9 @@
  *	redis_client SOCKET KEYS VALUE_BYTES again PHASE
  *	redis_client SOCKET digest
  *
- * FILE gets the digest of the whole data set as it is when the snapshot begins;
- * the last form prints that of a server which has loaded the snapshot. The second
- * finds the keys there, and times the SETs of one more snapshot.
+ * FILE gets the digest of the whole data set as it is when the snapshot begins. The
+ * last form prints the digest of a server that has loaded the snapshot. The second
+ * form finds the keys in place, and times the SETs of one more snapshot.
  */
 #include "bench.h"
 #include <sys/socket.h>
@@ -38,7 +38,7 @@ static void connect_to(const char *path)
 	die(path);
 }
 
-/* One inline command, one reply: all of a bulk string, or one line. */
+/* Sends one inline command and reads one reply: a whole bulk string, or one line. */
 static const char *ask(const char *fmt, ...)
 {
 	static char out[8192];
@@ -91,7 +91,10 @@ static int saving(void)
 	return info("persistence", "rdb_bgsave_in_progress") == 1;
 }
 
-/* Times up to limit SETs, or those until the save ends, into lat[] from place n on; returns the place behind them. */
+/*
+ * Times SETs, up to @limit or until the save ends, into lat[] from place n on; returns the
+ * place after the last one.
+ */
 static long set_keys(long n, long keys, long bytes, long limit, int while_saving)
 {
 	static uint64_t seed = 1;
@@ -124,8 +127,9 @@ static void print_sets(const char *phase, long keys, long n)
 }
 
 /*
- * Saves several times, and times the SETs of all saves together: the first fork of a boot runs code that the
- * emulator has yet to translate, and one save has too few SETs for a 99.9th percentile that repeats.
+ * Saves several times, and times the SETs of all saves together: the first fork of a boot runs
+ * code that the emulator has yet to translate, and one save has too few SETs for a 99.9th
+ * percentile that repeats.
  */
 static void save_all(long keys, long bytes, int saves)
 {

@@ -3,18 +3,19 @@
  * Many children of one process over memory that they share.
  *
  *	shm_many table MB PROCESSES
- *		All at once touch the same 2 MiB, which one table maps, of a
- *		segment that is in memory: how long until the last is done, and
- *		what it takes of all CPUs. Then two at a time fill it, each every
- *		other page of an empty table: on two CPUs all that the lock of a
- *		common table can cost, beside the same on one CPU.
+ *		All children at once touch the same 2 MiB, which one table maps,
+ *		of a segment that is in memory: how long until the last is done,
+ *		and how much time of all CPUs that takes. Then two at a time fill
+ *		an empty table, each of them every other page: on two CPUs this
+ *		shows all that the lock of a common table can cost, beside the
+ *		same on one CPU.
  *	shm_many swap MB PROCESSES
  *		After the half-swapped test of 2002: the segment is half of the
  *		memory that its group may have, the children write to it at
- *		random, half of it is swapped out, and then each page is touched
- *		by one child. What is swapped in again must not stay in swap. The
- *		children come one after the other, so that the counts do not
- *		depend on who wins. Swap must be on, and a cgroup2 with the
+ *		random, half of it is swapped out, and then one child touches each
+ *		page. A page that is swapped in again must not stay in swap. The
+ *		children run one after the other, so that the counts do not
+ *		depend on who is first. Swap must be on, and a cgroup2 with the
  *		memory controller mounted.
  */
 #include "bench.h"
@@ -72,21 +73,21 @@ static void write_at_random(long self)
 	}
 }
 
-/* Of all pages, those of this child. */
+/* Touches those of all pages that are this child's. */
 static void touch_own(long self)
 {
 	for (size_t page = self; page < size / PAGE; page += procs)
 		mem[page * PAGE]++;
 }
 
-/* Of one table, every other page. */
+/* Touches every other page of one table. */
 static void fill_half(long self)
 {
 	for (size_t page = self & 1; page < TABLE / PAGE; page += 2)
 		mem[page * PAGE] = 1;
 }
 
-/* A child: does what each byte of its order says, and reports. */
+/* A child: it does what each byte of its order says, and reports. */
 static void serve(long self)
 {
 	struct report before, after;
@@ -135,7 +136,7 @@ static void collect(struct report *sum)
 	sum->system_ns += r.system_ns;
 }
 
-/* Has all children do it, at once or one by one, and returns how long that took. */
+/* Makes all children do it, at once or one by one; returns how long that took. */
 static double all(const int *to, char what, int at_once, struct report *sum)
 {
 	uint64_t begin = now_ns();
@@ -162,7 +163,10 @@ static void same_table(const int *to)
 	    size >> 20, procs, procs * (TABLE / PAGE) / (ns / 1e6), sum.faults, sum.system_ns / 1e6);
 }
 
-/* Has one pair after the other fill an empty table on so many CPUs; returns fills in a millisecond. */
+/*
+ * Makes one pair after the other fill an empty table on @cpus CPUs; returns fills per
+ * millisecond.
+ */
 static double fill_by_pairs(const int *to, int cpus)
 {
 	struct report sum = {};
@@ -201,10 +205,9 @@ static void fill_one_table(const int *to)
 }
 
 /*
- * As much is to be out on every kernel, however easily it lets go of memory: what
- * is touched later compares alike only then. Reclaim may find nothing until the
- * group's statistics are brought up to date, which is every other second. Returns
- * how often it was asked.
+ * The same amount must be out on every kernel, however easily the kernel gives up memory: only
+ * then are later touches comparable. Reclaim may find nothing until the group's statistics are
+ * updated, which happens every other second. Returns how often reclaim was asked.
  */
 static long push_out(long before, long want)
 {
@@ -234,7 +237,7 @@ static void half_swapped(const int *to)
 	    size >> 20, procs, out, pushes, swap_kb() - before, writing.faults, waking.faults, ns / 1e6);
 }
 
-/* The segment is half of the memory that there is. */
+/* The segment is half of the memory that the group may have. */
 static void join_group(void)
 {
 	char bytes[32];

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Processes over one shared segment: the memory of the page tables that map it,
- * and the faults and time it takes to fill them. The processes come one after
- * the other and all stay, so that the counts do not depend on who wins.
+ * and the faults and time it takes to fill them. The processes start one after
+ * the other and all stay, so that the counts do not depend on who is first.
  *
  *	shm_table KIND read|write MB PROCESSES...
  *
  * KIND is children (of one process that has mapped and filled the segment
- * before it forks), or how processes that have nothing in common attach to it,
+ * before it forks), or how unrelated processes attach to the segment,
  * each where the kernel puts it: sysv, memfd, tmpfs.
  *
- * shared_kB leaves out what no two processes can have in common: each touches
- * the first and the last page of the segment, which brings the upper levels,
- * before the tables are counted that the visit of all pages adds. extra_faults
+ * shared_kB leaves out what no two processes can have in common: each process first
+ * touches the first and the last page of the segment, which makes the upper levels.
+ * Then it visits all pages, and the tables that this adds are counted. extra_faults
  * are those beyond one process's and one for each table in every other process.
  */
 #include "bench.h"
@@ -100,14 +100,17 @@ static long faults_so_far(void)
 	return now.ru_minflt;
 }
 
-/* Neither the faults nor the time of reading the counters are the segment's. */
+/* Leaves out the faults and the time of reading the counters. */
 static struct report measure(size_t size)
 {
 	static char own[PAGE];
 	struct report r = {};
 	char *mem;
 
-	/* The first time faults in what it needs: code, the clock's pages, a place for the counts. */
+	/*
+	 * The first calls fault in what they need: code, the clock's pages, a place for the
+	 * counts.
+	 */
 	(void)pagetables_kb();
 	(void)faults_so_far();
 	(void)now_ns();

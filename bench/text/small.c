@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Programs with little text, which must not pay for those with much: fork,
+ * Programs with little text, which must not pay for programs with much: fork,
  * exec and exit of true, cat and a shell, all of them one static busybox.
  *
  *	small FOLDER TIMES

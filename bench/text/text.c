@@ -22,13 +22,16 @@ static long call(long i, long sum)
 	return ((long (*)(long))(functions + i * STEP))(sum);
 }
 
-/* An emulator translates code that it is to run, and does so again when its page has moved. */
+/*
+ * An emulator translates code before running it, and again if its page has moved. A read avoids
+ * that.
+ */
 static long load(long i, long sum)
 {
 	return sum + !!*(volatile const char *)(functions + i * STEP);
 }
 
-/* Every function once, neighbours far apart in time. */
+/* Touches every function once; neighbours are far apart in time. */
 static long touch_all(long (*touch)(long, long))
 {
 	long count = (functions_end - functions) / STEP, sum = 0;
@@ -61,7 +64,7 @@ static long eligible_kb(void)
 	return kb;
 }
 
-/* A counter of this process's misses, or -1: an emulated CPU has none. */
+/* Opens a counter of this process's misses, or returns -1: an emulated CPU has none. */
 static int count_itlb_misses(void)
 {
 	struct perf_event_attr attr = {
@@ -76,7 +79,7 @@ static int count_itlb_misses(void)
 	return syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
 }
 
-/* What it has counted, as the end of a row; nothing where nothing is counted. */
+/* The counter's value as the end of a row; empty if nothing is counted. */
 static const char *itlb_misses(int counter)
 {
 	static char text[40] = "";

@@ -7,20 +7,20 @@
  * tenth of a second after the command, one move at a time. A move is 2 KiB here,
  * because some versions of QEMU refuse a move that ends at the buffer's end. Its
  * addresses have 28 bits unless QEMU's property dma_mask says otherwise: then
- * edu_dma.dma_bits must say so, too.
+ * edu_dma.dma_bits must be set accordingly.
  *
  * Parameters, in /sys/module/edu_dma/parameters or on the command line:
- * @fill: offer to fill memory; else only to copy. At boot.
- * @dma_bits: width of the device's addresses. At boot.
+ * @fill: offer to fill memory, and not only to copy it. Set at boot.
+ * @dma_bits: width of the device's addresses. Set at boot.
  * @fail_in, @lie_in, @hang_in: the Nth transfer from now on reports an error;
  *	does nothing and reports that it is done; never ends. 0 is none.
  * @late_write: a hung transfer writes nonzero bytes after the channel was told
- *	to stop and has said that it did.
+ *	to stop and has reported that it did.
  *
- * Locking: edu.lock covers the lists and the cookies. Only the work moves memory, and
- * it stops once a transfer hangs: then edu_late() may move memory.
+ * Locking: edu.lock protects the lists and the cookies. Only the work moves memory, and
+ * it stops once a transfer hangs; from then on edu_late() may move memory.
  *
- * Lifetime: the device's, which is bound at boot and must not be removed. A transfer
+ * Lifetime: that of the device, which is bound at boot and must not be removed. A transfer
  * is freed when its callback has returned; a hung transfer, and those behind it, never.
  *
  * Undo: none. A hang lasts until the next boot; terminating a channel cancels nothing.
@@ -178,7 +178,7 @@ static void edu_work(struct work_struct *work)
 	}
 }
 
-/* What a channel does that was told to stop and ignores it. */
+/* A channel that was told to stop and ignores it writes to memory later. */
 static void edu_late(struct work_struct *work)
 {
 	struct edu *edu = container_of(to_delayed_work(work), struct edu, late);

@@ -2,10 +2,10 @@
 /*
  * /sys/kernel/debug/quire/mmu_notifier: opening it registers an MMU notifier on
  * the opener's mm, closing it unregisters the notifier. For tests: no ordinary
- * system call does that.
+ * system call registers one.
  *
- * Lifetime: the notifier holds mm_count; an mm that ends first has dropped the
- * notifier from its list, and closing only frees it.
+ * Lifetime: the notifier holds mm_count. If the mm ends first, it has dropped the
+ * notifier from its list, and closing the file only frees the notifier.
  */
 #include <linux/debugfs.h>
 #include <linux/fs.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * /sys/kernel/debug/quire/shm_walk: writing the file descriptor of shared memory begins a walk
- * over the VMAs that map it, and closing ends the walk. It visits no VMA. For tests: no system
- * call's walk lasts as long as the tests need.
+ * over the VMAs that map it, and closing the file ends the walk. The walk visits no VMA. For
+ * tests: no walk by a system call lasts as long as the tests need.
  *
  * Lifetime: the walk holds the file, and with it the mapping.
  */
@@ -52,7 +52,7 @@ static ssize_t walk_write(struct file *file, const char __user *buf, size_t len,
 		fput(target);
 		return -EBUSY;
 	}
-	/* Without the lock, since nothing is visited. */
+	/* The i_mmap lock is not needed, because the walk visits no VMA. */
 	walk->walks = quire_shm_walk_begin(&target->f_mapping->i_mmap);
 	if (!walk->walks) {
 		fput(target);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the tests in several memory cgroups share: groups are named by their path
- * below TOP, which a test defines before it includes this.
+ * Shared by the tests that use several memory cgroups. A group is named by its path below TOP,
+ * which a test defines before it includes this header.
  */
 #ifndef CGROUP_H
 #define CGROUP_H
@@ -15,7 +15,10 @@
 
 #include "fork_test.h"
 
-/* A number after "name " in a group's file, or all that the file holds; -1 if there is none. */
+/*
+ * Returns the number after "name " in a group's file, or, if @name is NULL, the first number in
+ * the file; -1 if there is none.
+ */
 static inline long number_of(const char *group, const char *file, const char *name)
 {
 	char path[128], word[64] = "";
@@ -35,10 +38,10 @@ static inline long number_of(const char *group, const char *file, const char *na
 	return found;
 }
 
-/* Page tables that a group and those in it are charged for. */
+/* Returns how many page tables a group and its descendants are charged for. */
 static inline long tables_of(const char *group)
 {
-	/* This read sums up what the CPUs have counted; memory.stat alone may be old. */
+	/* This read adds up what the CPUs have counted; memory.stat alone may be stale. */
 	number_of(group, "cpu.stat", "usage_usec");
 	return number_of(group, "memory.stat", "pagetables") / (long)PAGE;
 }
@@ -60,7 +63,7 @@ static inline bool remove_group(const char *group)
 	return access(path, F_OK);
 }
 
-/* More private memory than any group here may have. */
+/* Uses more private memory than any group here may have. */
 static inline long eat(void)
 {
 	size_t len = 256UL << 20;
@@ -72,9 +75,8 @@ static inline long eat(void)
 }
 
 /*
- * Reclaim until most of an area is swapped out of this process, which is in the group.
- * That may find nothing until the group's statistics are brought up to date, which is
- * every other second.
+ * Reclaims until most of an area is swapped out of this process, which is in the group. Reclaim
+ * may find nothing until the group's statistics are updated, which happens every other second.
  */
 static inline bool swap_out(char *area, size_t len)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the C library's headers may be too old to name. */
+/* Definitions that the C library's headers may be too old to have. */
 #ifndef COMPAT_H
 #define COMPAT_H
 
@@ -19,7 +19,7 @@
 #ifndef MADV_SOFT_OFFLINE
 #define MADV_SOFT_OFFLINE 101
 #endif
-/* Linux' headers have it from 6.8 on. */
+/* Linux's headers have it from 6.8 on. */
 #ifndef UFFDIO_MOVE
 #define UFFD_FEATURE_MOVE	(1 << 16)
 #define UFFDIO_MOVE		_IOWR(UFFDIO, 0x05, struct uffdio_move)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* fork shares page tables: who sees what, who is charged, in which order they end. */
+/*
+ * fork shares page tables: what each process sees, which process is charged, and in which order
+ * the processes end.
+ */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 
@@ -67,7 +70,7 @@ TEST_SLOW(fork_basic, shares_and_reads)
 	EXPECT_LE(TABLES, shared_tables(getpid()));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 	EXPECT_EQ(0, wrong(self->area.start, PAGES, 7));
-	/* Reading takes nothing apart. */
+	/* Reading does not unshare a table. */
 	EXPECT_LE(TABLES, ask(&self->child, 's'));
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(0, stop_helper(&self->child));
@@ -90,7 +93,7 @@ TEST_SLOW(fork_basic, child_writes)
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(0, stop_helper(&self->child));
 	EXPECT_EQ(0, wrong(self->area.start, PAGES, 7));
-	/* The parent is the only user again and adopts. */
+	/* The parent is the only user again and adopts the tables. */
 	fill(self->area.start, PAGES, 8);
 	EXPECT_EQ(0, wrong(self->area.start, PAGES, 8));
 }
@@ -147,7 +150,7 @@ TEST_SLOW(fork_basic, owner_exits_first)
 				char go;
 
 				close(sync[1]);
-				/* Until the owner is gone. */
+				/* Wait until the owner is gone. */
 				if (read(sync[0], &go, 1) != 0)
 					_exit(3);
 				bad += !!wrong(self->area.start, PAGES, 5);
@@ -202,11 +205,11 @@ TEST_SLOW(fork_basic, who_is_charged)
 
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
 	EXPECT_LE(before, proc_sum(getpid(), "status", "RssAnon") + 64);
-	/* The child is charged for what it has alone. */
+	/* The child is charged only for what it does not share. */
 	EXPECT_GT((long)(PAGES * 4), proc_sum(self->child.pid, "status", "RssAnon"));
 	EXPECT_LE(TABLES * 4, proc_sum(self->child.pid, "status", "VmPTE"));
 	EXPECT_LE(tables, proc_sum(getpid(), "status", "VmPTE") + 8);
-	/* smaps tells what it can reach, as shared. */
+	/* smaps shows all memory that the child can reach, as shared. */
 	EXPECT_EQ((long)(PAGES * 4), smaps_of(self->child.pid, self->area.start, "Rss"));
 	EXPECT_EQ((long)(PAGES * 2), smaps_of(self->child.pid, self->area.start, "Pss"));
 	EXPECT_EQ(0, smaps_of(self->child.pid, self->area.start, "Private_Dirty"));
@@ -255,7 +258,10 @@ static void dirty_of(struct __test_metadata *_metadata, pid_t pid, char *start, 
 	EXPECT_EQ(KB(PAGES), smaps_of(pid, start, "Rss"));
 }
 
-/* A page counts as the child's own when the parent has written to it, not its table. */
+/*
+ * When the parent writes to a page, that page counts as the child's own; the rest of the table
+ * does not.
+ */
 static void copies_count(struct __test_metadata *_metadata, FIXTURE_DATA(fork_basic) *self,
 			 bool shares)
 {
@@ -273,10 +279,13 @@ static void copies_count(struct __test_metadata *_metadata, FIXTURE_DATA(fork_ba
 		*(uint64_t *)(a + i * PAGE) = 1;
 	dirty_of(_metadata, self->child.pid, a, n);
 	dirty_of(_metadata, getpid(), a, n);
-	/* A page of the parent's stack may be among them. */
+	/* A page of the parent's stack may be counted, too. */
 	EXPECT_LE(before + KB(n), proc_sum(self->child.pid, "smaps_rollup", "Private_Dirty"));
 	EXPECT_GE(before + KB(n + 8), proc_sum(self->child.pid, "smaps_rollup", "Private_Dirty"));
-	/* One that the parent has left to the child is no further copy, all others are. */
+	/*
+	 * A write to a page that the parent has left to the child makes no further copy; writes
+	 * to all other pages do.
+	 */
 	EXPECT_EQ(42, ask(&self->child, 'w'));
 	dirty_of(_metadata, self->child.pid, a, n);
 	EXPECT_EQ(0, ask(&self->child, 'W'));
@@ -295,7 +304,10 @@ TEST_SLOW(fork_basic, copies_count_with_copied_tables)
 	copies_count(_metadata, self, false);
 }
 
-/* Tables that a child of this process shares, and what it reads of an area; -1 where it ended badly. */
+/*
+ * Returns how many tables a child shares, or -1 if it failed. With @has_area the child also
+ * checks the contents of the area.
+ */
 static long child_shares(const char *area, bool has_area, uint64_t seed)
 {
 	int status;
@@ -313,7 +325,10 @@ static long child_shares(const char *area, bool has_area, uint64_t seed)
 	return WEXITSTATUS(status);
 }
 
-/* What docs/fork.md excludes is copied by fork, or left out of the child, and counted. */
+/*
+ * fork copies areas that docs/fork.md excludes from sharing, or leaves them out of the child,
+ * and counts them.
+ */
 TEST_SLOW(fork_basic, excluded_areas_are_copied)
 {
 	static const struct {
@@ -350,7 +365,7 @@ TEST_SLOW(fork_basic, excluded_areas_are_copied)
 		EXPECT_EQ(0, wrong(area, SLOTS, 11));
 		ASSERT_EQ(0, munmap(area, TABLE));
 	}
-	/* An ordinary one is shared, so that the above can fail. */
+	/* An ordinary area is shared, so the checks above can fail. */
 	area = map_tables(1);
 	ordinary = child_shares(area, false, 0);
 	fill(area, SLOTS, 11);

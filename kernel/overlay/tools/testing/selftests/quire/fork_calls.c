@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * System calls on shared page tables: each does in its process what it did
- * without sharing, and nothing in the other. A child shares an area of whole
- * tables; one of the two makes the call; both then check their memory.
+ * System calls on shared page tables. A call does in its process what it does without sharing,
+ * and does nothing in the other process. A child shares an area of whole tables, one of the two
+ * processes makes the call, and then both check their memory.
  */
 #define _GNU_SOURCE
 #include <linux/userfaultfd.h>
@@ -141,7 +141,10 @@ TEST_SLOW(fork_calls, mremap_part_unaligned)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* Linux then moves from the start of the first table, which is before the VMA. */
+/*
+ * If both addresses have the same offset in a table, Linux moves from the start of the first
+ * table, which is before the VMA.
+ */
 TEST_SLOW(fork_calls, mremap_to_same_offset)
 {
 	char *to = map_tables(TABLES);
@@ -247,7 +250,7 @@ TEST_SLOW(fork_calls, collapse)
 {
 	char *a = self->area;
 
-	/* Linux collapses only where at least one entry is writable. */
+	/* Linux collapses a table only if at least one of its entries is writable. */
 	if (madvise(a + TABLE, TABLE, MADV_COLLAPSE))
 		*(uint64_t *)(a + TABLE) = word_for(SLOTS, 7);
 	ASSERT_EQ(0, madvise(a + TABLE, TABLE, MADV_COLLAPSE));
@@ -283,7 +286,7 @@ TEST_SLOW(fork_calls, pagemap_and_soft_dirty)
 	char *a = self->area;
 	long shared = shared_tables(getpid());
 
-	/* Present and not exclusive, and looking changes nothing. */
+	/* The page is present and not exclusive, and reading pagemap changes nothing. */
 	EXPECT_EQ(1ull << 63, pagemap_entry(a + 3 * PAGE) & (1ull << 63 | 1ull << 56));
 	EXPECT_EQ(shared, shared_tables(getpid()));
 	ASSERT_EQ(0, write_word("/proc/self/clear_refs", "4"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Processes of several memory cgroups share page tables by fork: a limit that kills
- * one of them, or all, leaves the data of who lives as it was and nothing charged
- * behind the last; what is reaped early leaves its tables early.
+ * Processes in several memory cgroups share page tables by fork. If a limit kills one of them,
+ * the survivors' data does not change; when all of them have ended, nothing is left charged. A
+ * process that is reaped early leaves its tables early.
  */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
@@ -16,12 +16,15 @@
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-/* What the kernel keeps of a group that is empty: per CPU, and slowly freed. */
+/* What the kernel keeps for an empty group: per-CPU memory, which is freed slowly. */
 #define REST (1L << 20)
 
 static int to_child[2], from_child[2];
 
-/* What a child sees, writes and leaves; 0 if it shared and all was right. */
+/*
+ * Forks a child that checks its memory, writes to it and ends. Returns 0 if the child shared
+ * the tables and all contents were right.
+ */
 static long child_that_ends(char *area)
 {
 	int status;
@@ -43,7 +46,10 @@ static long start_child(char *area)
 	pid_t pid = fork();
 
 	if (!pid) {
-		/* Its parent's pipe too, whose end tells that the parent has ended. */
+		/*
+		 * Also close the parent's pipe: its end of file tells the test that the parent
+		 * has ended.
+		 */
 		for (int fd = 3; fd < 64; fd++)
 			if (fd != to_child[0] && fd != from_child[1])
 				close(fd);
@@ -57,8 +63,8 @@ static long start_child(char *area)
 }
 
 /*
- * a, b: join a group; f, F: fill; r, R: pages that are wrong; s: tables;
- * k: fork the child; n: one that ends; e: eat
+ * a, b: join a group; f, F: fill; r, R: pages that are wrong; s: tables; k: fork the child; n:
+ * fork a child that ends; e: eat memory
  */
 static long serve(char command, void *area)
 {
@@ -87,13 +93,13 @@ static long serve(char command, void *area)
 	return -1;
 }
 
-/* The test itself shares another area with the parent, until that forks in its group. */
+/* The test itself shares another area with the parent, until the parent forks in its own group. */
 FIXTURE(fork_cgroup) {
 	struct helper parent, child;
 	char *area, *own;
 };
 
-/* The parent in a has filled the area, and its child in b shares that. */
+/* The parent, in group a, has filled the area; its child, in group b, shares it. */
 FIXTURE_SETUP(fork_cgroup)
 {
 	long copied;
@@ -125,7 +131,10 @@ FIXTURE_SETUP(fork_cgroup)
 	self->child.pid = ask(&self->parent, 'k');
 	ASSERT_LT(0, self->child.pid);
 	ASSERT_EQ(0, ask(&self->child, 'b'));
-	/* The parent has copied what the test's group is charged for, and shares its copy. */
+	/*
+	 * The parent has copied the tables that the test's group is charged for, and shares its
+	 * copies.
+	 */
 	ASSERT_LE(copied + TABLES, fork_stat("tables_copied"));
 	ASSERT_LE(2 * TABLES, ask(&self->child, 's'));
 	ASSERT_LE(2 * TABLES, ask(&self->parent, 's'));
@@ -133,7 +142,10 @@ FIXTURE_SETUP(fork_cgroup)
 	ASSERT_EQ(0, write_word(TOP "/b/memory.swap.max", "0"));
 }
 
-/* Both have ended, and what they were charged for is free. */
+/*
+ * Waits until nothing is charged to the group: both processes have ended and their memory is
+ * free.
+ */
 static bool empty(const char *group)
 {
 	for (int i = 0; i < 20000; i++) {
@@ -148,7 +160,7 @@ static bool empty(const char *group)
 FIXTURE_TEARDOWN(fork_cgroup)
 {
 	EXPECT_TRUE(tables_consistent());
-	/* One that was killed does not hear it. */
+	/* A helper that was killed does not read this. */
 	(void)!write(self->child.to, "q", 1);
 	(void)!write(self->parent.to, "q", 1);
 	while (wait(NULL) > 0)
@@ -162,7 +174,7 @@ FIXTURE_TEARDOWN(fork_cgroup)
 	EXPECT_TRUE(remove_group(""));
 }
 
-/* For memory of its own, while its tables are shared. */
+/* The child is killed for memory of its own, while its tables are shared. */
 TEST_SLOW(fork_cgroup, child_is_killed)
 {
 	long left = fork_stat("tables_left");
@@ -179,7 +191,10 @@ TEST_SLOW(fork_cgroup, child_is_killed)
 	EXPECT_EQ(0, ask(&self->parent, 'R'));
 }
 
-/* For the copies of pages that it makes by writing: some tables are shared still. */
+/*
+ * The child is killed for the copies of pages that its writes make, while some tables are still
+ * shared.
+ */
 TEST_SLOW(fork_cgroup, child_is_killed_as_it_writes)
 {
 	long copied = fork_stat("tables_copied"), left = fork_stat("tables_left");
@@ -196,7 +211,10 @@ TEST_SLOW(fork_cgroup, child_is_killed_as_it_writes)
 	EXPECT_EQ(0, ask(&self->parent, 'R'));
 }
 
-/* Its group pays for the pages that the child has of it, as long as it has them. */
+/*
+ * The parent is killed. Its group pays for the parent's pages that the child uses, for as long
+ * as the child has them.
+ */
 TEST_SLOW(fork_cgroup, parent_is_killed)
 {
 	ASSERT_EQ(0, write_word(TOP "/a/memory.max", "32M"));
@@ -212,7 +230,7 @@ TEST_SLOW(fork_cgroup, parent_is_killed)
 	EXPECT_EQ(0, ask(&self->child, 'R'));
 }
 
-/* All that share an area at once, by their group. */
+/* All processes that share an area are killed at once, as a group. */
 TEST_SLOW(fork_cgroup, group_is_killed)
 {
 	ASSERT_EQ(0, ask(&self->child, 'a'));
@@ -222,11 +240,14 @@ TEST_SLOW(fork_cgroup, group_is_killed)
 	EXPECT_TRUE(counts("/a", "oom_group_kill"));
 	EXPECT_EQ(-1, ask(&self->parent, 'r'));
 	EXPECT_TRUE(empty("/a"));
-	/* The one that is chosen counts twice. */
+	/* The process that the OOM killer chooses is counted twice. */
 	EXPECT_LE(2, number_of("/a", "memory.events", "oom_kill"));
 }
 
-/* Reaped while it still exists: it has left the tables, and the others have them. */
+/*
+ * The child is killed and reaped while it still exists: it has left the tables, and the other
+ * processes still have them.
+ */
 TEST_SLOW(fork_cgroup, killed_child_is_reaped)
 {
 	long left = fork_stat("tables_left"), adopted = fork_stat("tables_adopted");
@@ -243,7 +264,7 @@ TEST_SLOW(fork_cgroup, killed_child_is_reaped)
 	EXPECT_EQ(0, shared_tables(self->child.pid));
 	EXPECT_TRUE(tables_consistent());
 	EXPECT_EQ(0, ask(&self->parent, 'r'));
-	/* Nobody else uses them: they are adopted and not copied. */
+	/* No other process uses the tables: they are adopted and not copied. */
 	EXPECT_EQ(0, ask(&self->parent, 'F'));
 	EXPECT_EQ(0, ask(&self->parent, 'R'));
 	EXPECT_LE(adopted + TABLES, fork_stat("tables_adopted"));
@@ -252,9 +273,8 @@ TEST_SLOW(fork_cgroup, killed_child_is_reaped)
 }
 
 /*
- * Reading memory.stat adds up what the CPUs have counted only where it is much, and the
- * kernel's own timer for the rest waits for as long as its CPU idles. Reading cpu.stat
- * adds up all.
+ * Reading memory.stat adds up the CPUs' counts only if they are large, and the kernel's timer
+ * for the rest waits for as long as its CPU is idle. Reading cpu.stat adds up all counts.
  */
 static long charged_anon(void)
 {
@@ -262,7 +282,7 @@ static long charged_anon(void)
 	return number_of("/a", "memory.stat", "anon");
 }
 
-/* What has ended is freed a moment later. */
+/* Memory of a process that has ended is freed a moment later. */
 static bool settles(long anon, long tables)
 {
 	for (int i = 0; i < 200; i++) {
@@ -273,7 +293,7 @@ static bool settles(long anon, long tables)
 	return false;
 }
 
-/* A child that shared, copied a part and ended leaves the charge as it was. */
+/* If a child shares tables, copies some of them and ends, the charge is as it was before. */
 TEST_SLOW(fork_cgroup, charge_is_as_before)
 {
 	long anon, tables;
@@ -282,8 +302,9 @@ TEST_SLOW(fork_cgroup, charge_is_as_before)
 	ASSERT_EQ(1, write(self->child.to, "q", 1));
 	ASSERT_TRUE(empty("/b"));
 	/*
-	 * A few pages of the parent are the test's group's, until it writes to one before its
-	 * child does and copies it: that may happen in any round, once for each.
+	 * A few pages of the parent are charged to the test's group until the parent writes to
+	 * such a page before its child does, and copies it. That may happen in any round, once
+	 * for each page.
 	 */
 	for (i = 0; i < 8; i++) {
 		anon = charged_anon();

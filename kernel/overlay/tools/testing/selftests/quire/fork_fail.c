@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * System calls that need a table of their own, in a child that shares all of its
- * parent's, with one allocation after the other failing: each says that there is no
- * memory, or succeeds, and both processes keep what they had.
+ * System calls that need private tables, in a child that shares all tables of its parent, while
+ * one allocation after another fails. Each call reports that there is no memory, or succeeds,
+ * and both processes keep their data.
  */
 #define _GNU_SOURCE
 #include <linux/userfaultfd.h>
@@ -16,14 +16,17 @@
 #define TABLES 3
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-/* On both sides of the boundary of two tables. */
+/* The pages lie on both sides of the boundary between two tables. */
 #define FIRST (SLOTS - 5)
 #define NR 10
 #define MOST 500
 
 struct victim {
 	char *area, *other;	/* both full; calls change pages FIRST .. FIRST + NR */
-	/* The child's, opened beforehand: a lookup in /proc has its own words for no memory. */
+	/*
+	 * The child's, opened beforehand: a lookup in /proc reports a lack of memory
+	 * differently.
+	 */
 	int uffd, refs;
 };
 
@@ -101,7 +104,7 @@ FIXTURE(fork_fail) {
 
 FIXTURE_VARIANT(fork_fail) {
 	int (*call)(struct victim *v);
-	bool keeps;		/* the pages hold what they did */
+	bool keeps;		/* the pages keep their contents */
 };
 #define CALL(name, keep) \
 	FIXTURE_VARIANT_ADD(fork_fail, name) { .call = name, .keeps = keep }
@@ -134,7 +137,7 @@ FIXTURE_TEARDOWN(fork_fail)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* How many pages do not hold what they did, but for some. */
+/* Counts the pages that do not have their old contents, except the @nr pages from @but on. */
 static unsigned long harmed(const char *area, unsigned long but, unsigned long nr)
 {
 	unsigned long bad = 0;
@@ -146,8 +149,8 @@ static unsigned long harmed(const char *area, unsigned long but, unsigned long n
 }
 
 /*
- * The call without its allocation number @nth. Exits with what is wrong, as bits, or
- * MORE if there was such an allocation.
+ * Makes the call with its allocation number @nth failing. The exit status has a bit for each
+ * thing that is wrong, and MORE if there was such an allocation.
  */
 #define HARM_AREA	1
 #define HARM_OTHER	2
@@ -170,20 +173,23 @@ static void child(struct victim *v, int (*call)(struct victim *v), bool keeps, i
 	(void)!write(fd, text, strlen(text));
 	ret = call(v);
 	error = errno;
-	/* Zero tells that it was come to; what is left would fail in what follows. */
+	/*
+	 * 0: the call reached that allocation. Clear what is left of the count, or a later
+	 * allocation would fail.
+	 */
 	left = pread(fd, text, sizeof(text) - 1, 0) > 0 ? atoi(text) : -1;
 	(void)!pwrite(fd, "0", 1, 0);
 	status |= shared ? 0 : NOT_SHARED;
 	status |= ret && error != ENOMEM && error != EAGAIN ? BAD_ERROR : 0;
 	status |= harmed(v->area, FIRST, keeps || ret ? 0 : NR) ? HARM_AREA : 0;
-	/* What is moved goes here, and takes what was here before it can fail. */
+	/* The call moves pages to here, and discards what was here before it can fail. */
 	status |= harmed(v->other, FIRST + 1, keeps ? 0 : NR) ? HARM_OTHER : 0;
 	for (unsigned long i = 0; i < FIRST; i += 97)
 		*(uint64_t *)(v->area + i * PAGE) = *(uint64_t *)(v->other + i * PAGE) = i;
 	_exit(status | (left == 0 ? MORE : 0));
 }
 
-/* One allocation after the other, until all that there are have failed. */
+/* Fails one allocation after the other, until each of the call's allocations has failed. */
 TEST_SLOW(fork_fail, call)
 {
 	int nth, status = MORE;
@@ -202,7 +208,7 @@ TEST_SLOW(fork_fail, call)
 		ASSERT_EQ(0, harmed(self->v.other, 0, 0));
 	}
 	EXPECT_EQ(0, status);
-	/* It has some: a table's copy, or what is split off an area. */
+	/* The call has some allocations: a table's copy, or the part that is split off an area. */
 	EXPECT_LT(2, nth) TH_LOG("%d allocations failed", nth - 2);
 }
 

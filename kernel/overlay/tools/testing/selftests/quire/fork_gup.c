@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * References to pages of shared page tables: nobody may see, through a pipe or
- * a pin, what another process writes later. The pages are in the middle of an
- * area of whole tables, so that their table is shared at fork.
+ * References to pages of shared page tables: no process may see, through a pipe or a pin, what
+ * another process writes later. The pages are in the middle of an area of whole tables, so fork
+ * shares their table.
  */
 #define _GNU_SOURCE
 #include <linux/io_uring.h>
@@ -18,7 +18,7 @@
 
 FIXTURE(fork_gup) {
 	char *area;
-	char *page;	/* the one that is referenced */
+	char *page;	/* the page that is referenced */
 	int pipe[2];
 };
 
@@ -38,7 +38,7 @@ FIXTURE_TEARDOWN(fork_gup)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* A fork that shares all of the area, or fails. */
+/* Forks; returns -1 if fork does not share the whole area. */
 static pid_t share_fork(void)
 {
 	long shared = fork_stat("tables_shared");
@@ -61,7 +61,10 @@ static int pipe_byte(int fd)
 	return read(fd, bytes, PAGE) == (ssize_t)PAGE ? bytes[0] : -1;
 }
 
-/* The child refers to a page through the table, leaves; the parent writes. */
+/*
+ * The child takes a reference to a page through the table and leaves the table; then the parent
+ * writes.
+ */
 TEST_SLOW(fork_gup, child_splices_and_leaves)
 {
 	int wrote[2], left[2], status;
@@ -90,7 +93,10 @@ TEST_SLOW(fork_gup, child_splices_and_leaves)
 	EXPECT_EQ('b', self->page[5]);
 }
 
-/* The child refers to a page and exits; the parent writes; a third one reads. */
+/*
+ * The child takes a reference to a page and exits; the parent writes; the pipe still has the
+ * old byte.
+ */
 TEST_SLOW(fork_gup, child_splices_and_exits)
 {
 	int status;
@@ -105,7 +111,7 @@ TEST_SLOW(fork_gup, child_splices_and_exits)
 	EXPECT_EQ('a', pipe_byte(self->pipe[0]));
 }
 
-/* The reference is from before the fork; the child inherits the table alone. */
+/* The parent takes the reference before the fork; the child inherits only the table. */
 TEST_SLOW(fork_gup, parent_spliced_and_left)
 {
 	int left[2], status;
@@ -130,7 +136,7 @@ TEST_SLOW(fork_gup, parent_spliced_and_left)
 	EXPECT_EQ('a', pipe_byte(self->pipe[0]));
 }
 
-/* Three users: what one refers to no other's adoption may change. */
+/* Three users: adoption by one of them must not change a page that another one references. */
 TEST_SLOW(fork_gup, three_users)
 {
 	int go[2], status, i;
@@ -214,7 +220,7 @@ TEST_SLOW(fork_gup, proc_mem)
 	remote(_metadata, self, false);
 }
 
-/* A debugger that reads takes no table apart, and sees what the process has. */
+/* A debugger that reads unshares no table, and sees the process's data. */
 TEST_SLOW(fork_gup, reading_leaves_tables_shared)
 {
 	long references = fork_stat("references"), shared;
@@ -250,7 +256,7 @@ TEST_SLOW(fork_gup, reading_leaves_tables_shared)
 	EXPECT_EQ(0, status);
 }
 
-/* The child is gone: what the parent refers to for reading is in a table of its own. */
+/* The child is gone: the page that the parent references for reading is in a table of its own. */
 TEST_SLOW(fork_gup, reading_when_nobody_else_is_left)
 {
 	long references, adopted;
@@ -294,7 +300,10 @@ TEST_SLOW(fork_gup, ptrace_pokes)
 	EXPECT_EQ('a', self->page[0]);
 }
 
-/* Pins, lets the other write, and writes. Returns a bit for each thing that is wrong. */
+/*
+ * Pins the page, waits for the other process's write, and writes. Returns a bit for each thing
+ * that is wrong.
+ */
 static int pin_side(int fd, char *page, unsigned int flags, int pinned[2], int wrote[2])
 {
 	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
@@ -313,7 +322,7 @@ static int pin_side(int fd, char *page, unsigned int flags, int pinned[2], int w
 	return bad;
 }
 
-/* Writes when the other has pinned. */
+/* Writes after the other process has pinned the page. */
 static int write_side(char *page, int pinned[2], int wrote[2])
 {
 	int bad = 0;
@@ -328,7 +337,10 @@ static int write_side(char *page, int pinned[2], int wrote[2])
 	return bad + (page[0] == 'o' ? 0 : 2);
 }
 
-/* A read-only pin keeps showing what its process writes, and nobody else's. */
+/*
+ * A read-only pin keeps showing what its own process writes, and nothing that another process
+ * writes.
+ */
 static void pin(struct __test_metadata *_metadata, char *page, unsigned int flags, bool in_child)
 {
 	int fd = open(GUP_TEST, O_RDWR), status, bad;
@@ -376,7 +388,7 @@ TEST_SLOW(fork_gup, parent_pins_for_writing)
 	pin(_metadata, self->page, PIN_FLAG_WRITE, false);
 }
 
-/* A child that reports how many tables it shares, and ends. */
+/* Returns how many tables a child shares; the child ends. */
 static int tables_in_child(char *page)
 {
 	int status;
@@ -387,7 +399,7 @@ static int tables_in_child(char *page)
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A table with a pinned page is copied, the others are shared. */
+/* A table with a pinned page is copied; the others are shared. */
 static void pin_and_fork(struct __test_metadata *_metadata, char *page, unsigned int flags)
 {
 	struct pin_longterm_test args = { (uintptr_t)page, PAGE, flags };
@@ -406,7 +418,7 @@ static void pin_and_fork(struct __test_metadata *_metadata, char *page, unsigned
 	EXPECT_EQ('z', seen[77]);
 	memset(page, 'a', PAGE);
 	ASSERT_EQ(0, ioctl(fd, PIN_STOP));
-	/* What is not pinned any more is shared. */
+	/* A table that has no pinned page any more is shared. */
 	EXPECT_EQ(TABLES, tables_in_child(page));
 	close(fd);
 }
@@ -446,7 +458,7 @@ static int ring_start(struct ring *r, char *page)
 	r->fd = syscall(SYS_io_uring_setup, 1, &r->p);
 	if (r->fd < 0 || r->file < 0)
 		return -1;
-	/* Both queues are in the larger of what each alone would take. */
+	/* Both queues are in one mapping, which has the larger of the two sizes. */
 	r->queues = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd,
 			 IORING_OFF_SQ_RING);
 	r->sqe = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQES);
@@ -455,7 +467,7 @@ static int ring_start(struct ring *r, char *page)
 	return syscall(SYS_io_uring_register, r->fd, IORING_REGISTER_BUFFERS, &buffer, 1);
 }
 
-/* Between the buffer and the file; 0 if all of the page went over. */
+/* Moves a page between the buffer and the file; returns 0 if the whole page was moved. */
 static int ring_move(struct ring *r, int opcode, char *page)
 {
 	uint32_t *tail = (uint32_t *)(r->queues + r->p.sq_off.tail);
@@ -467,7 +479,7 @@ static int ring_move(struct ring *r, int opcode, char *page)
 	*r->sqe = (struct io_uring_sqe) {
 		.opcode = opcode, .fd = r->file, .addr = (uintptr_t)page, .len = PAGE,
 	};
-	/* One entry: every index is 0. */
+	/* The ring has one entry, so every index is 0. */
 	*(uint32_t *)(r->queues + r->p.sq_off.array) = 0;
 	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
 	if (syscall(SYS_io_uring_enter, r->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) != 1)
@@ -477,7 +489,10 @@ static int ring_move(struct ring *r, int opcode, char *page)
 	return moved == (int)PAGE ? 0 : -1;
 }
 
-/* What the process writes goes out by the buffer, and what comes in by it is seen. */
+/*
+ * The file gets what the process writes to the buffer, and the process sees what the ring reads
+ * into it.
+ */
 static int ring_is_own(struct ring *r, char *page)
 {
 	char bytes[PAGE];
@@ -548,7 +563,10 @@ TEST_SLOW(fork_gup, parent_registers_a_buffer)
 	fixed_buffer(_metadata, self->page, false);
 }
 
-/* Its table is copied by the forks after that, and shared again when it is gone. */
+/*
+ * Forks after the registration copy the buffer's table; when the buffer is gone, they share it
+ * again.
+ */
 TEST_SLOW(fork_gup, buffer_is_from_before)
 {
 	long refused = fork_stat("refused_pinned");
@@ -559,7 +577,7 @@ TEST_SLOW(fork_gup, buffer_is_from_before)
 
 	if (no_ring())
 		SKIP(return, "no io_uring");
-	/* A first child, so that it is registered in a table that is shared. */
+	/* Fork a first child, so that the buffer is registered in a table that was shared. */
 	EXPECT_EQ(TABLES, tables_in_child(self->page));
 	ASSERT_EQ(0, ring_start(&r, self->page));
 	ASSERT_EQ(0, pipe(go));
@@ -579,7 +597,10 @@ TEST_SLOW(fork_gup, buffer_is_from_before)
 	EXPECT_EQ('k', self->page[5]);
 }
 
-/* The child pinned in a copy of its own: the parent's adoption has nothing of that. */
+/*
+ * The child pinned a page in its own copy of the table, so the pin does not affect the parent's
+ * adoption.
+ */
 TEST_SLOW(fork_gup, child_pins_and_exits)
 {
 	struct pin_longterm_test args = { (uintptr_t)self->page, PAGE, PIN_FLAG_FAST };
@@ -600,7 +621,7 @@ TEST_SLOW(fork_gup, child_pins_and_exits)
 	adopted = fork_stat("tables_adopted");
 	memset(self->page, 'b', PAGE);
 	EXPECT_LT(adopted, fork_stat("tables_adopted"));
-	/* It is pinned still, by the driver alone. */
+	/* The page is still pinned, by the driver alone. */
 	to = (uintptr_t)seen;
 	ASSERT_EQ(0, ioctl(fd, PIN_READ, &to));
 	EXPECT_EQ('a', seen[77]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Large folios whose pages shared page tables map one by one: huge pages that were
- * split up in the page table before the fork, and folios of 64 kB. And khugepaged,
- * which makes huge pages of the tables of one process, never of a shared one.
+ * Large folios whose pages shared page tables map one by one: huge pages whose PMD was split
+ * before the fork, and folios of 64 kB. Also khugepaged, which collapses a process's private
+ * tables and never a shared one.
  */
 #define _GNU_SOURCE
 #include "harness.h"
@@ -17,7 +17,7 @@
 #define SIZE_64K THP "hugepages-64kB/enabled"
 #define SPLIT "/sys/kernel/debug/split_huge_pages"
 
-/* How many of an area's first pages are part of a folio of several. */
+/* Counts those of an area's first @pages pages that belong to a large folio. */
 static unsigned long in_large_folios(const char *area, unsigned long pages)
 {
 	int map = open("/proc/self/pagemap", O_RDONLY), all = open("/proc/kpageflags", O_RDONLY);
@@ -38,7 +38,7 @@ static unsigned long in_large_folios(const char *area, unsigned long pages)
 	return n;
 }
 
-/* Has a page in every so many that is not of its large folio, which so is not mapped whole. */
+/* Replaces one page of each huge page, so that no huge page is mapped as a whole. */
 static bool fill_huge(char *area)
 {
 	if (madvise(area, LEN, MADV_HUGEPAGE))
@@ -62,7 +62,7 @@ static bool fill_64k(char *area)
 	return !write_word(SIZE_64K, "never") && !write_word(THP "enabled", "madvise");
 }
 
-/* Half of the second table, which halves a folio of 64 kB too. */
+/* Drops half of a table's pages. The range begins and ends in the middle of a 64 kB folio. */
 static bool drop_half(char *area)
 {
 	char *from = area + TABLE + 8 * PAGE;
@@ -76,7 +76,10 @@ static bool drop_half(char *area)
 	       *(uint64_t *)(from + TABLE / 2) == word_for(SLOTS + 8 + SLOTS / 2, 7);
 }
 
-/* Pins a page, writes to it when the parent has, and finds that at the pin. */
+/*
+ * Pins a page. pin_holds() then checks that the pin shows what this process writes, and nothing
+ * else.
+ */
 static int pinned_fd = -1;
 
 static long pin_page(char *page)
@@ -195,7 +198,7 @@ TEST_SLOW(fork_huge, child_pins)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
 }
 
-/* Of the folios that are pinned, and of those alone, the table is copied. */
+/* Only the tables that map pinned folios are copied. */
 TEST_SLOW(fork_huge, parent_pins_and_forks)
 {
 	char *page = self->area + TABLE + 100 * PAGE;
@@ -224,7 +227,10 @@ TEST_SLOW(fork_huge, half_is_discarded)
 	EXPECT_EQ((long)SLOTS / 2, ask(&self->child, 'r'));
 }
 
-/* By its process, which gets tables of its own first; the other's map the same pages. */
+/*
+ * Splitting a process's folios first gives the process private tables; the other process's
+ * tables map the same pages.
+ */
 TEST_SLOW(fork_huge, folios_are_split)
 {
 	char word[80];
@@ -241,7 +247,7 @@ TEST_SLOW(fork_huge, folios_are_split)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-/* Found by the reverse map, and split or unmapped through the shared table. */
+/* The reverse map finds the folios, and splits or unmaps them through the shared table. */
 TEST_SLOW(fork_huge, swapped_out)
 {
 	ASSERT_EQ(0, make_swap());
@@ -256,7 +262,10 @@ TEST_SLOW(fork_huge, swapped_out)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-/* The folio is split and the page is moved in place, for both; the tables stay shared. */
+/*
+ * The folio is split and the page is moved in place, for both processes; the tables stay
+ * shared.
+ */
 TEST_SLOW(fork_huge, page_goes_offline)
 {
 	char *page = self->area + TABLE + 100 * PAGE;
@@ -276,7 +285,7 @@ TEST_SLOW(fork_huge, page_goes_offline)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-/* What khugepaged goes by, and what makes it come at once and to all. */
+/* khugepaged's knobs; with these values it scans every process, without delay. */
 static const char * const knobs[][2] = {
 	{ THP "khugepaged/scan_sleep_millisecs", "1" },
 	{ THP "khugepaged/alloc_sleep_millisecs", "1" },
@@ -331,7 +340,7 @@ static long number_in(const char *path)
 	return value;
 }
 
-/* It has been to all of every process, since now. */
+/* Waits until khugepaged has scanned all of every process, from now on. */
 static bool passes(void)
 {
 	long end = number_in(THP "khugepaged/full_scans") + 3;
@@ -344,7 +353,7 @@ static bool passes(void)
 	return false;
 }
 
-/* A shared table is left alone; one that its process has for itself is collapsed. */
+/* khugepaged skips a shared table, and collapses one that only its process uses. */
 TEST_SLOW(khugepaged, scans)
 {
 	size_t i;
@@ -369,8 +378,8 @@ TEST_SLOW(khugepaged, scans)
 }
 
 /*
- * By the one and by the other. It gives up the shared table in any case, and then wants
- * an entry that is writable, which there is none in a copy.
+ * Each process makes the call in turn. MADV_COLLAPSE unshares the table in any case, and then
+ * needs a writable entry, which a copied table does not have.
  */
 static void collapse(struct __test_metadata *_metadata, FIXTURE_DATA(khugepaged) *self,
 		     bool child_first)
@@ -397,7 +406,7 @@ static void collapse(struct __test_metadata *_metadata, FIXTURE_DATA(khugepaged)
 TEST_SLOW(khugepaged, collapse_in_child_first) { collapse(_metadata, self, true); }
 TEST_SLOW(khugepaged, collapse_in_parent_first) { collapse(_metadata, self, false); }
 
-/* The owner adopts, and its entries are writable as they were. */
+/* The owner adopts the tables, whose entries are still writable. */
 TEST_SLOW(khugepaged, collapse_after_the_child)
 {
 	long adopted = fork_stat("tables_adopted");
@@ -407,7 +416,7 @@ TEST_SLOW(khugepaged, collapse_after_the_child)
 	EXPECT_LE(adopted + TABLES, fork_stat("tables_adopted"));
 	EXPECT_EQ((long)LEN / 1024, serve('h', self->area));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
-	/* For the teardown. */
+	/* The teardown ends a child. */
 	ASSERT_EQ(0, start_helper(&self->child, serve, self->area));
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));

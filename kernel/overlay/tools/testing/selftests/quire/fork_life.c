@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What shared page tables meet in their life that no system call of their users
- * asks for: ends in any order, the OOM killer, bad memory, allocations that fail,
- * MMU notifiers, monitors, the worker that unshares ahead.
+ * What happens to shared page tables without a system call on them: processes that end in any
+ * order, the OOM killer, bad memory, failing allocations, MMU notifiers, monitors, and the
+ * worker that unshares tables in advance.
  */
 #define _GNU_SOURCE
 #include <linux/perf_event.h>
@@ -46,7 +46,10 @@ static long serve(char command, void *arg)
 		fd = open("/sys/kernel/debug/quire/mmu_notifier", O_RDONLY);
 		return fd < 0 ? -errno : fd;
 	case 'p':
-		/* Who is told of bad memory while it runs is killed otherwise. */
+		/*
+		 * Without a handler, a process that runs is killed when it is told of bad
+		 * memory.
+		 */
 		signal(SIGBUS, survive);
 		return madvise(area + TABLE + 5 * PAGE, PAGE, 100 /* MADV_HWPOISON */);
 	case 'o':
@@ -55,7 +58,7 @@ static long serve(char command, void *arg)
 	return -1;
 }
 
-/* Until a value is reached; false after minutes. */
+/* Waits until a value is reached; returns false after minutes. */
 static bool wait_for(long (*value)(void *), void *arg, long want)
 {
 	int i;
@@ -96,7 +99,10 @@ FIXTURE_TEARDOWN(fork_life)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* Three processes beside the parent end in all orders; who is left writes. */
+/*
+ * Three processes beside the parent end in every order, after one of them has written; the
+ * others' data does not change.
+ */
 TEST_SLOW(fork_life, ends_in_any_order)
 {
 	static const int orders[6][3] = {
@@ -108,10 +114,16 @@ TEST_SLOW(fork_life, ends_in_any_order)
 	for (o = 0; o < 6; o++) {
 		for (i = 0; i < 3; i++)
 			ASSERT_EQ(0, start_helper(&h[i], serve, self->area));
-		/* One of them, a different one each time, breaks away first. */
+		/*
+		 * One of the three, a different one each time, first writes and so gets tables
+		 * of its own.
+		 */
 		EXPECT_EQ(0, ask(&h[o % 3], 'W'));
 		for (i = 0; i < 3; i++) {
-			/* The others hold copies of the pipe: the word ends it. */
+			/*
+			 * The other helpers hold copies of the pipe's write end, so 'q' must
+			 * end this one.
+			 */
 			EXPECT_EQ(1, write(h[orders[o][i]].to, "q", 1));
 			EXPECT_EQ(0, stop_helper(&h[orders[o][i]]));
 			if (i < 2 && orders[o][i + 1] != o % 3)
@@ -166,7 +178,10 @@ static long oom_score(pid_t pid)
 #define HEIR_TABLES 96
 #define MOST_HEIRS 4
 
-/* Has filled the tables and ended, and so many children have them all; returns false on failure. */
+/*
+ * Forks an owner that fills the tables, forks @heirs children that all share them, and ends.
+ * Returns false on failure.
+ */
 static bool start_heirs(pid_t *heir, int heirs, int *down)
 {
 	int up[2], status;
@@ -207,8 +222,9 @@ static bool start_heirs(pid_t *heir, int heirs, int *down)
 }
 
 /*
- * Who inherits everything from one that ended is a candidate, though not charged. Several have
- * about as many points together as one alone.
+ * A process that inherits all memory of an ended process is a candidate for the OOM killer,
+ * although it is not charged for that memory. Several heirs together have about as many points
+ * as a single one.
  */
 TEST_SLOW(fork_life, heirs_are_seen_by_oom_killer)
 {
@@ -254,7 +270,7 @@ static bool is_bad(char *page)
 	return false;
 }
 
-/* A page that goes bad is bad for all, and no other page is. */
+/* A page that goes bad is bad for all processes, and no other page is bad. */
 TEST_SLOW(fork_life, bad_memory)
 {
 	char *page = self->area + TABLE + 5 * PAGE;
@@ -275,7 +291,7 @@ TEST_SLOW(fork_life, bad_memory)
 	EXPECT_TRUE(is_bad(page));
 }
 
-/* A page that may go bad is moved in place, for both, and the table stays shared. */
+/* A page that may go bad is moved in place, for both processes, and the table stays shared. */
 TEST_SLOW(fork_life, page_goes_offline)
 {
 	char *page = self->area + TABLE + 5 * PAGE;
@@ -293,7 +309,10 @@ TEST_SLOW(fork_life, page_goes_offline)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-/* Registering unshares; who has a notifier does not share from then on. */
+/*
+ * Registering a notifier unshares the process's tables; from then on, the process does not
+ * share.
+ */
 TEST_SLOW(fork_life, mmu_notifier)
 {
 	struct helper other;
@@ -314,7 +333,7 @@ TEST_SLOW(fork_life, mmu_notifier)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-/* Likewise where the owner of tables that others use registers one. */
+/* The same if the owner of tables that others use registers the notifier. */
 TEST_SLOW(fork_life, mmu_notifier_of_owner)
 {
 	long refused = fork_stat("refused_notifier");
@@ -335,7 +354,10 @@ TEST_SLOW(fork_life, mmu_notifier_of_owner)
 	close(fd);
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
-	/* The helper holds a copy of the pipe's end. */
+	/*
+	 * This helper holds a copy of the write end of the other child's pipe, so it must end
+	 * first.
+	 */
 	EXPECT_EQ(1, write(other.to, "q", 1));
 	EXPECT_EQ(0, stop_helper(&other));
 }
@@ -346,7 +368,7 @@ static void *idle(void *arg)
 	return NULL;
 }
 
-/* NUMA hints pass shared tables by, and hints from before are shared. */
+/* NUMA hinting skips shared tables, and tables that already have hints are shared. */
 TEST_SLOW(fork_life, numa_hints)
 {
 	struct helper other;
@@ -355,7 +377,7 @@ TEST_SLOW(fork_life, numa_hints)
 
 	if (!numa_start())
 		SKIP(return, "no NUMA balancing");
-	/* The pages of one thread are only looked at when they are on another node. */
+	/* In a process with a single thread, only pages on another node get hints. */
 	ASSERT_EQ(0, pthread_create(&thread, NULL, idle, NULL));
 	EXPECT_TRUE(spin_until(numa_scans_of, NULL, numa_scans() + 3, self->area, PAGES));
 	EXPECT_LE(TABLES, shared_tables(getpid()));
@@ -399,7 +421,7 @@ TEST_SLOW(fork_life, perf_samples)
 	close(fd);
 }
 
-/* DAMON looks at a process's accessed bits: in the tables that it shares. */
+/* DAMON reads a process's accessed bits in the tables that the process shares. */
 TEST_SLOW(fork_life, damon)
 {
 	long walks = fork_stat("unshared_walk"), tables = shared_tables(self->child.pid);
@@ -417,7 +439,10 @@ TEST_SLOW(fork_life, damon)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* How many pages of the area have what @need says; protects them if @flags do. */
+/*
+ * Counts the pages of the area that are in the categories @need; also write-protects them if
+ * @flags say so.
+ */
 static long scan(char *area, uint64_t need, uint64_t flags)
 {
 	int fd = open("/proc/self/pagemap", O_RDONLY), i, regions;
@@ -467,7 +492,7 @@ static long finished(void *arg)
 	return fork_stat("background_done") > *(long *)arg;
 }
 
-/* The child's tables come apart by themselves; the parent's writes copy none. */
+/* The worker gives the child its own tables; the parent's writes then copy none. */
 TEST_SLOW(fork_life, background)
 {
 	long copied, adopted, done = fork_stat("background_done");
@@ -476,10 +501,13 @@ TEST_SLOW(fork_life, background)
 	if (write_word(KNOB, "1048576"))
 		SKIP(return, "no such policy");
 	EXPECT_EQ(-EINVAL, write_word(KNOB, "1048577"));
-	/* The fixture's child, from before, shares the tables still. */
+	/* The fixture's child, which was forked earlier, still shares the tables. */
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	ASSERT_EQ(0, start_helper(&other, serve, self->area));
-	/* The checker below adopts too: a walk that reads takes what nobody else uses. */
+	/*
+	 * The checker below also adopts tables: a walk that reads adopts tables that no other
+	 * process uses.
+	 */
 	adopted = fork_stat("tables_adopted");
 	EXPECT_TRUE(wait_for(its_tables, &other.pid, 0));
 	EXPECT_TRUE(wait_for(finished, &done, 1));
@@ -499,7 +527,7 @@ static long given_up(void *arg)
 	return fork_stat("background_exited") > *(long *)arg;
 }
 
-/* A child that ends, and a policy that is switched off, are let go of. */
+/* The worker gives up a child that ends, and all children when the policy is switched off. */
 TEST_SLOW(fork_life, background_gives_up)
 {
 	long exited = fork_stat("background_exited");
@@ -526,7 +554,10 @@ TEST_SLOW(fork_life, background_gives_up)
 	EXPECT_EQ(0, stop_helper(&other));
 }
 
-/* fork and the copies of tables with allocations that fail: no worse than late. */
+/*
+ * Allocations fail in fork and when tables are copied: this may delay a process but does no
+ * other harm.
+ */
 TEST_SLOW(fork_life, allocations_fail)
 {
 	int i, forks = 0;
@@ -534,7 +565,7 @@ TEST_SLOW(fork_life, allocations_fail)
 	if (inject("fail_page_alloc", "7") || inject("failslab", "2"))
 		SKIP(return, "no fault injection");
 	ASSERT_EQ(0, write_word("/proc/self/make-it-fail", "1"));
-	/* Some forks must succeed, whatever fails. */
+	/* Some forks must succeed, however many allocations fail. */
 	for (i = 0; i < 40 || (!forks && i < 4000); i++) {
 		pid_t pid = fork();
 
@@ -574,8 +605,9 @@ static void *stay_thread(void *unused)
 }
 
 /*
- * A process whose first thread exits and leaves others, and a second process that uses its
- * memory. Tells by a pipe which, when all are there. Returns its number.
+ * Starts a process whose first thread exits and leaves other threads running, and a second
+ * process that uses the first one's memory. Returns the first process's pid when all are
+ * running, and the second one's in @other.
  */
 static pid_t start_crowd(pid_t *other)
 {
@@ -603,7 +635,7 @@ static pid_t start_crowd(pid_t *other)
 	return -1;
 }
 
-/* How often a walk over all address spaces came to that of one of two processes. */
+/* Counts how often a walk over all address spaces visited the one that the two processes use. */
 static int visits(pid_t one, pid_t other)
 {
 	FILE *trace = fopen(TRACING "trace", "r");
@@ -640,7 +672,7 @@ static long is_gone(void *pid)
 	return kill(*(pid_t *)pid, 0) && errno == ESRCH;
 }
 
-/* The drain finds the memory of such a process, and looks at it once. */
+/* The drain finds the memory of such processes, and visits it once per pass. */
 TEST_SLOW(fork_life, drain_visits_memory_once)
 {
 	pid_t other, pid;
@@ -656,7 +688,7 @@ TEST_SLOW(fork_life, drain_visits_memory_once)
 	EXPECT_EQ(0, write_word(FOLDER "enabled", "2"));
 	write_word(TRACING "events/quire/mm_visit/enable", "0");
 	EXPECT_EQ(0, shared_tables(other));
-	/* As often as that of the test: once in each pass of the drain. */
+	/* As often as the test's own memory: once in each pass of the drain. */
 	EXPECT_LT(0, visits(pid, other));
 	EXPECT_EQ(visits(getpid(), 0), visits(pid, other));
 	EXPECT_EQ(0, ask(&self->child, 'r'));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A memory cgroup that is close to its limit, and two processes in it that share tables by
- * fork. Fork charges for the copies in advance, so nobody is killed because somebody looks at
- * a process or because a process gives memory back, and whoever only looks changes nothing.
+ * A memory cgroup that is close to its limit, and two of its processes that share tables by
+ * fork. Fork charges for the copies in advance, so no process is killed because another one
+ * inspects it or because a process gives memory back. Inspection changes nothing.
  */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -14,7 +14,7 @@
 
 #define TABLES 512
 #define LEN (TABLES * TABLE)
-/* Copies of all tables do not fit in, what else the tests do does. */
+/* There is no room for copies of all tables, but there is room for all else that the tests do. */
 #define ROOM (TABLES * PAGE / 2)
 
 static int to_child[2], from_child[2];
@@ -24,7 +24,10 @@ static char *page_of(char *area, int table)
 	return area + table * TABLE + 64 * PAGE;
 }
 
-/* Pages that the kernel has of the group, tables and what is charged for more among them. */
+/*
+ * Pages of kernel memory that the group is charged for, including tables and the charges for
+ * tables' further users.
+ */
 static long kernel_pages(void)
 {
 	/* This read adds up what the CPUs have counted. */
@@ -37,7 +40,7 @@ static bool near(long pages, long want)
 	return pages > want - TABLES / 16 && pages < want + TABLES / 16;
 }
 
-/* What ends is freed a moment later. */
+/* The memory of a process that has ended is freed a moment later. */
 static bool comes_near(long want)
 {
 	for (int i = 0; i < 20000 && !near(kernel_pages(), want); i++)
@@ -64,7 +67,7 @@ static long start_child(char *area)
 	return pid;
 }
 
-/* A page in each table; 0 if all went well. */
+/* Drops or unmaps a page in each table; returns 0 if all went well. */
 static long in_each(char command, char *area)
 {
 	for (int i = 0; i < TABLES; i++) {
@@ -77,8 +80,8 @@ static long in_each(char command, char *area)
 }
 
 /*
- * j: join the group; f: fill; k: fork the child; d, m: give back; u: unmap half of the tables;
- * w: write to a quarter of the tables; p: protect; t: touch more
+ * j: join the group; f: fill; k: fork the child; d, m: discard or unmap a page in each table;
+ * u: unmap half of the tables; w: write to a quarter of the tables; p: protect; t: touch more
  */
 static long serve(char command, void *area)
 {
@@ -153,7 +156,7 @@ FIXTURE_TEARDOWN(fork_limit)
 {
 	if (!self->killed) {
 		EXPECT_EQ(0, number_of("", "memory.events", "oom_kill"));
-		/* Both are there and answer. */
+		/* Both processes are alive and answer. */
 		EXPECT_EQ(0, ask(&self->child, 't'));
 		EXPECT_EQ(0, ask(&self->parent, 't'));
 	}
@@ -165,7 +168,7 @@ FIXTURE_TEARDOWN(fork_limit)
 	EXPECT_TRUE(remove_group(""));
 }
 
-/* The highest "mapmax=" of the area's line in numa_maps, 1 if there is none; -1 without the line. */
+/* The highest "mapmax=" in the area's line of numa_maps; 1 if it has none, -1 without a line. */
 static long map_max(pid_t pid, char *area)
 {
 	char path[64], want[32], line[512], *found;
@@ -185,7 +188,7 @@ static long map_max(pid_t pid, char *area)
 	return max;
 }
 
-/* Pages of the area that a scan finds present. */
+/* Returns how many pages of the area a scan finds present. */
 static long scan(pid_t pid, char *area)
 {
 	static struct page_region regions[TABLES];
@@ -206,7 +209,7 @@ static long scan(pid_t pid, char *area)
 	return pages;
 }
 
-/* Asks for the node of a page of each table; how many have one. */
+/* Asks for the node of one page in each table; returns how many pages have one. */
 static long ask_nodes(pid_t pid, char *area)
 {
 	long found = 0;
@@ -241,7 +244,7 @@ TEST_SLOW(fork_limit, looking_kills_nobody)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/clear_refs", self->child.pid);
-	/* The one that clears accessed bits does so in place; that for dirty bits copies. */
+	/* Clearing accessed bits works in place; clearing dirty bits copies the tables. */
 	EXPECT_EQ(0, write_word(path, "1"));
 	EXPECT_EQ(self->copied, fork_stat("tables_copied"));
 	EXPECT_EQ(0, write_word(path, "4"));
@@ -268,7 +271,10 @@ TEST_SLOW(fork_limit, protecting_kills_nobody)
 	EXPECT_EQ(0, ask(&self->parent, 'p'));
 }
 
-/* The group is charged for as many tables as if nothing was shared, whatever its users do. */
+/*
+ * The group is charged for as many tables as if nothing were shared, whatever the tables' users
+ * do.
+ */
 TEST_SLOW(fork_limit, charge_goes_by_users)
 {
 	long pages = kernel_pages();
@@ -281,11 +287,14 @@ TEST_SLOW(fork_limit, charge_goes_by_users)
 	EXPECT_TRUE(comes_near(pages - TABLES));
 	EXPECT_EQ(0, ask(&self->parent, 'w'));
 	EXPECT_TRUE(near(kernel_pages(), pages - TABLES));
-	/* For the end of the test, which asks a child. */
+	/* The end of the test asks a child. */
 	self->child = self->parent;
 }
 
-/* Without room for the charge fork does not share. The copies find none either, as in Linux. */
+/*
+ * Without room for the charge, fork does not share tables. There is no room for the copies
+ * either, as in Linux.
+ */
 TEST_SLOW(fork_limit, fork_without_room)
 {
 	long refused = fork_stat("refused_limit");

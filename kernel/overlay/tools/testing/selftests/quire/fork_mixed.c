@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shared page tables that several areas reach into, of files too: one table of memory,
- * of a file to be read, of a file to be written, and of nothing, by turns. What one
- * process does to its areas is not seen by another; what happens to the file is, by all.
+ * Shared page tables that several areas reach into, including areas of files. One table maps
+ * memory, a file that is read, a file that is written, and a hole. What one process does to its
+ * areas is not seen by the others; what happens to the file is seen by all.
  */
 #define _GNU_SOURCE
 #include <linux/userfaultfd.h>
@@ -19,11 +19,11 @@
 #define GROUP "/sys/fs/cgroup/quire_fork_mixed"
 #define AREA_PAGES 64UL
 #define AREA_LEN (AREA_PAGES * PAGE)
-#define PAGES (4 * AREA_PAGES)		/* that are mapped */
+#define PAGES (4 * AREA_PAGES)		/* pages that are mapped */
 #define FILE_SEED 11
 #define OTHER_SEED 12
 
-/* Where in the table each area begins, in areas. The rest is a hole. */
+/* Where each area begins in the table, in units of AREA_LEN. The rest is a hole. */
 enum { MEMORY = 0, TO_READ = 1, TO_WRITE = 2, HOLE = 3, MORE = 5 };
 
 static char *base;
@@ -47,7 +47,7 @@ static void *map_at(int area, int prot, int file, unsigned long page)
 		    (file < 0 ? MAP_ANONYMOUS : 0), file, page * PAGE);
 }
 
-/* In a process of its own: is a page there for a read? */
+/* Can a process read the page without a signal? A child tries it. */
 static bool readable(char *page)
 {
 	int status;
@@ -76,7 +76,7 @@ static long fill_hole(int file, unsigned long pages, uint64_t seed)
 	return refill(HOLE, pages, seed);
 }
 
-/* What a process does to an area of its own. */
+/* What a process does to one of its areas. */
 static long change(char command)
 {
 	switch (command) {
@@ -105,7 +105,7 @@ static long change(char command)
 	return -1;
 }
 
-/* What it sees, or, for other commands, does. */
+/* Returns what the process sees, or, for other commands, makes a change. */
 static long serve(char command, void *arg)
 {
 	uint64_t *word;
@@ -116,14 +116,17 @@ static long serve(char command, void *arg)
 	case 's':
 		return shared_tables(getpid());
 	case 'z':
-		/* After a truncation to nothing and back: zeroes, and memory as it was. */
+		/*
+		 * After the file was truncated to nothing and grew back: its pages are zero,
+		 * memory is unchanged.
+		 */
 		word = (uint64_t *)at(TO_READ);
 		return word[0] + word[(AREA_PAGES - 1) * SLOTS] + *(uint64_t *)at(TO_WRITE) +
 		       wrong(at(MEMORY), AREA_PAGES, 1) + wrong(at(MORE), AREA_PAGES, 3);
 	case 'g':
 		return !readable(at(TO_READ)) + !readable(at(TO_WRITE));
 	case 'P':
-		/* After a hole was punched: only what was not written has gone. */
+		/* After a hole was punched: only pages that were never written to are gone. */
 		return *(uint64_t *)at(TO_READ) + wrong(at(TO_WRITE), AREA_PAGES, 2) +
 		       wrong(at(MEMORY), AREA_PAGES, 1) + wrong(at(MORE), AREA_PAGES, 3);
 	case 'b':
@@ -132,7 +135,7 @@ static long serve(char command, void *arg)
 	return change(command);
 }
 
-/* Only of a table that others use, too, is a page that one process maps not exclusive. */
+/* If a page is mapped by one process and is not exclusive, then others use its table, too. */
 static bool shared_with_others(char *page)
 {
 	int pagemap = open("/proc/self/pagemap", O_RDONLY);
@@ -163,10 +166,10 @@ FIXTURE_SETUP(fork_mixed)
 		ASSERT_EQ(8, pwrite(fd, &word, 8, i * PAGE));
 	}
 	ASSERT_EQ(0, ftruncate(fd, 2 * AREA_LEN));
-	/* Before there is a hole that it might be put into. */
+	/* Map this before there is a hole that it could be put into. */
 	stop = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, (void *)stop);
-	/* Another one lies ahead of it, with nothing in it. */
+	/* The addresses of another table lie ahead of this one, with nothing mapped. */
 	table = map_tables(2);
 	ASSERT_NE(NULL, table);
 	ASSERT_EQ(0, munmap(table, 2 * TABLE));
@@ -181,7 +184,7 @@ FIXTURE_SETUP(fork_mixed)
 	ASSERT_EQ(0, all_wrong());
 	ASSERT_EQ(0, start_helper(&self->child, serve, NULL));
 	ASSERT_EQ(0, start_helper(&self->other, serve, NULL));
-	/* Both have started, and change nothing any more. */
+	/* Both have started, and make no further changes. */
 	ASSERT_EQ(0, ask(&self->child, 'r'));
 	ASSERT_EQ(0, ask(&self->other, 'r'));
 	ASSERT_TRUE(shared_with_others(base));
@@ -198,7 +201,7 @@ FIXTURE_TEARDOWN(fork_mixed)
 	close(fd);
 }
 
-/* What a command does to one process, the others do not see; each in its turn does it. */
+/* What a command does to one process is not seen by the others; the processes do it in turn. */
 static void by_turns(struct __test_metadata *_metadata,
 		     FIXTURE_DATA(fork_mixed) *self, char command)
 {
@@ -222,7 +225,7 @@ TEST_SLOW(fork_mixed, protection_changes) { by_turns(_metadata, self, 'p'); }
 TEST_SLOW(fork_mixed, area_is_locked) { by_turns(_metadata, self, 'l'); }
 TEST_SLOW(fork_mixed, copies_are_discarded) { by_turns(_metadata, self, 'd'); }
 
-/* Nothing that is shared is copied for it, and private copies go, too. */
+/* Truncation copies no shared table, and removes the private copies of pages, too. */
 TEST_SLOW(fork_mixed, file_is_truncated)
 {
 	long copied = fork_stat("tables_copied");
@@ -247,7 +250,10 @@ TEST_SLOW(fork_mixed, hole_is_punched)
 	EXPECT_EQ(0, serve('P', NULL));
 }
 
-/* While processes come, break, leave and go; the kernel must find each page unmapped. */
+/*
+ * Truncation while processes start, unshare, leave and end; the kernel must find each page
+ * unmapped.
+ */
 TEST_SLOW(fork_mixed, truncated_and_forked_at_once)
 {
 	int i, status, bad = 0;
@@ -300,7 +306,7 @@ TEST_SLOW(fork_mixed, reclaimed_and_moved)
 		rmdir(GROUP);
 		SKIP(return, "no memory cgroup, or no swap on zram");
 	}
-	/* Pages are charged to the group of who touches them first. */
+	/* A page is charged to the group of the process that touches it first. */
 	EXPECT_EQ(0, finish(&self->other));
 	EXPECT_EQ(0, finish(&self->child));
 	ASSERT_EQ(0, madvise(at(MEMORY), AREA_LEN, MADV_DONTNEED));
@@ -327,14 +333,17 @@ TEST_SLOW(fork_mixed, reclaimed_and_moved)
 	rmdir(GROUP);
 }
 
-/* A breakpoint is each process's own page, and goes as it came. */
+/*
+ * Each process gets its own page for the breakpoint, and gets the old contents back when it is
+ * removed.
+ */
 TEST_SLOW(fork_mixed, uprobe)
 {
 	char probe[128], path[64];
 	int inode, was = serve('b', NULL);
 	ssize_t len;
 
-	/* One cannot be set in a memfd. */
+	/* A breakpoint cannot be set in a memfd. */
 	snprintf(path, sizeof(path), "/tmp/quire_mixed.%d", getpid());
 	inode = open(path, O_RDWR | O_CREAT | O_TRUNC, 0755);
 	if (inode < 0 || access(TRACING "uprobe_events", W_OK))
@@ -362,7 +371,10 @@ TEST_SLOW(fork_mixed, uprobe)
 	close(inode);
 }
 
-/* An area that is watched grows into a shared table; what is put there is this process's. */
+/*
+ * An area that is registered with userfaultfd grows into a shared table; pages that are put
+ * there are only this process's.
+ */
 TEST_SLOW(fork_mixed, userfaultfd_grows_into_the_table)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -373,7 +385,7 @@ TEST_SLOW(fork_mixed, userfaultfd_grows_into_the_table)
 
 	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api))
 		SKIP(return, "no userfaultfd");
-	/* Room for it at the table's start. */
+	/* Make room for the area at the table's start. */
 	ASSERT_EQ(0, munmap(at(MEMORY), AREA_LEN));
 	ASSERT_NE(MAP_FAILED, mmap(ahead, AREA_LEN, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
@@ -395,19 +407,20 @@ TEST_SLOW(fork_mixed, userfaultfd_grows_into_the_table)
 }
 
 /*
- * The kernel kills a process whose rseq area it cannot write to when it returns to it,
- * and that is in a table which is shared by each fork and for whose copy there is no page.
+ * The kernel kills a process if it cannot write to its rseq area on the way back to user space.
+ * That area is in a table that every fork shares, and there may be no page for the table's
+ * copy.
  */
 static long without_rseq(void)
 {
-	/* The C library tells how much of it is used; it registers 32 at least. */
+	/* The C library says how much of the area is used; it registers 32 bytes at least. */
 	unsigned int size = __rseq_size > 32 ? __rseq_size : 32;
 
 	return syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, size,
 		       RSEQ_FLAG_UNREGISTER, RSEQ_SIG);
 }
 
-/* Forks that fail after they shared the table leave nothing behind. */
+/* A fork that fails after it has shared the table leaves nothing behind. */
 TEST_SLOW(fork_mixed, forks_fail)
 {
 	long left = fork_stat("tables_left");
@@ -430,12 +443,12 @@ TEST_SLOW(fork_mixed, forks_fail)
 	inject_nothing();
 	EXPECT_LT(0, forks);
 	EXPECT_LT(forks, i) TH_LOG("no fork failed");
-	/* By children that ended, and by those that did not come to be. */
+	/* Tables were left by children that ended, and by forks that failed. */
 	EXPECT_LT(left, fork_stat("tables_left"));
 	EXPECT_EQ(0, all_wrong());
 }
 
-/* Killed at any time, in any order. */
+/* Processes are killed at any time, in any order. */
 TEST_SLOW(fork_mixed, ends_in_any_order)
 {
 	int i;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Random trees of processes against a model. Every process keeps, in memory
- * that is not shared, what each page of the area must hold; it takes steps at random
+ * that is not shared, what each page of the area must hold. It takes random steps
  * (fork_model.h), forks, and compares all pages before it ends. KSM merges pages, and
- * folios are of three sizes. The seed decides what a process does, but for what others
- * decide: whether a page moves by userfaultfd. The result is the same.
+ * folios are of three sizes. The seed decides what a process does. What depends on the
+ * other processes is whether userfaultfd moves a page; the result is the same.
  *
  *	fork_model [SEED [ROUNDS]]
  */
@@ -24,10 +24,10 @@
 static uint64_t seed = 1;
 static unsigned int rounds = 6;
 
-/* By all processes. */
+/* Steps of all processes. */
 static unsigned long *steps_done;
 
-/* Returns 0, or what went wrong in this process or in one below it. */
+/* Returns 0, or what went wrong in this process or in a descendant. */
 static int live(struct model *m, int depth)
 {
 	int steps = 10 + next(m) % 20, bad = 0, i, status;
@@ -51,7 +51,7 @@ static int live(struct model *m, int depth)
 	__atomic_fetch_add(steps_done, i, __ATOMIC_RELAXED);
 	if (compare(m))
 		bad = bad ? bad : 20;
-	/* At half of the nodes the parent ends, or goes on, before its children. */
+	/* In half of the cases, the parent ends or goes on before its children. */
 	while (children--) {
 		if (wait(&status) < 0)
 			return 30;
@@ -104,7 +104,7 @@ FIXTURE_SETUP(fork_model)
 	ASSERT_EQ(0, fstat(file, &st));
 	may_free_lazily = swap_kb() == 0;
 	file_pages = st.st_size / PAGE;
-	/* Where there is neither there are base pages, each by itself. */
+	/* Without KSM and large folios, all pages are base pages, and none are merged. */
 	write_word(KSM, "1");
 	write_word(LARGE, "madvise");
 }

@@ -14,24 +14,24 @@
 #define TABLES 6
 #define PAGES (TABLES * SLOTS)
 
-/* This program's own file: of a file system that is not tmpfs. */
+/* This program's own file, which is on a filesystem other than tmpfs. */
 static int file = -1;
 static unsigned long file_pages;
 
-/* Of all processes: pages that were taken offline, which are lost to this boot. */
+/* Pages that all processes together have taken offline; they are lost until the next boot. */
 static unsigned long *offline;
 #define MOST_OFFLINE 200
 
 /*
- * With swap in memory Linux itself loses pages that came back by a read if a child gives
- * them up after a fork (CAVEATS.md): then nobody does.
+ * If swap is in memory, Linux itself loses pages that a read brought back from swap, if a child
+ * frees them lazily after a fork (CAVEATS.md). Then no process frees lazily.
  */
 static bool may_free_lazily;
 
 struct model {
 	char *area;
 	uint64_t word[PAGES];
-	uint64_t clean[PAGES];	/* what it holds if never written, or discarded */
+	uint64_t clean[PAGES];	/* contents if never written to, or discarded */
 	bool mapped[PAGES], readonly[PAGES];
 	bool given_up[PAGES];	/* may hold zero instead, until it is written to */
 	uint64_t random;
@@ -61,7 +61,7 @@ static unsigned long compare(struct model *m)
 	return bad;
 }
 
-/* A random range: some pages, or whole tables. */
+/* Picks a random range: some pages, or whole tables. */
 static void range(struct model *m, unsigned long *first, unsigned long *count)
 {
 	if (next(m) & 1) {
@@ -116,7 +116,7 @@ static void note_move(struct model *m, unsigned long from, unsigned long to)
 	m->clean[to] = m->clean[from];
 }
 
-/* One page to another place: it is always in one area. */
+/* Moves one page, which always lies in one area. */
 static int move(struct model *m, unsigned long from, unsigned long to)
 {
 	if (from == to || !m->mapped[from])
@@ -135,7 +135,10 @@ static bool is_unmapped(struct model *m, unsigned long page)
 	return mincore(m->area + page * PAGE, PAGE, &resident) && errno == ENOMEM;
 }
 
-/* What a table maps, or most of it, to the place of another; an area may stay there. */
+/*
+ * Moves all that a table maps, or most of it, to the place of another table; the old area may
+ * stay.
+ */
 static int move_table(struct model *m)
 {
 	unsigned long from = next(m) % TABLES * SLOTS, to = next(m) % TABLES * SLOTS, i;
@@ -149,7 +152,10 @@ static int move_table(struct model *m)
 		flags |= MREMAP_DONTUNMAP;
 	if (mremap(m->area + from * PAGE, count * PAGE, count * PAGE, flags,
 		   m->area + to * PAGE) == MAP_FAILED) {
-		/* Of several areas: what was at the other place is gone all the same. */
+		/*
+		 * The range spans several areas: what was at the destination is gone all the
+		 * same.
+		 */
 		for (i = 0; is_unmapped(m, to) && i < count; i++)
 			m->mapped[to + i] = false;
 		return 0;
@@ -163,7 +169,10 @@ static int move_table(struct model *m)
 	return 0;
 }
 
-/* One page, by a userfaultfd, to where there was another; where it was it is missing. */
+/*
+ * Moves one page by userfaultfd to the place of another; the page is then missing at its old
+ * place.
+ */
 static int move_by_uffd(struct model *m, unsigned long from, unsigned long to)
 {
 	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_MOVE };
@@ -185,7 +194,10 @@ static int move_by_uffd(struct model *m, unsigned long from, unsigned long to)
 		return 0;
 	}
 	ret = map_at(m, to, 1, false);
-	/* Refused for what is merged, pinned, of a file, or another process's as well. */
+	/*
+	 * The kernel refuses pages that are merged, pinned, of a file, or also another
+	 * process's.
+	 */
 	if (!ret && !ioctl(fd, UFFDIO_REGISTER, &reg) && !ioctl(fd, UFFDIO_MOVE, &go)) {
 		m->word[to] = m->word[from];
 		m->given_up[to] = m->given_up[from];
@@ -196,7 +208,7 @@ static int move_by_uffd(struct model *m, unsigned long from, unsigned long to)
 	return ret;
 }
 
-/* What KSM finds alike are pages of a few words. */
+/* With @few, pages get one of a few words, so that KSM finds pages that are alike. */
 static void write_pages(struct model *m, unsigned long first, unsigned long count, bool few)
 {
 	for (unsigned long i = first; i < first + count; i++) {
@@ -222,7 +234,7 @@ static int discard(struct model *m, unsigned long first, unsigned long count)
 	if (!all_mapped(m, first, count))
 		return 0;
 	if (madvise(m->area + first * PAGE, count * PAGE, MADV_DONTNEED)) {
-		/* An area is locked: what was before it is discarded. */
+		/* An area is locked; what lies before it was discarded. */
 		for (unsigned long i = first; i < first + count; i++)
 			m->given_up[i] = true;
 		return errno == EINVAL ? 0 : 4;
@@ -234,7 +246,7 @@ static int discard(struct model *m, unsigned long first, unsigned long count)
 	return 0;
 }
 
-/* To read-only for a while, or back. */
+/* Makes pages read-only for a while, or writable again. */
 static int protect(struct model *m, unsigned long first, unsigned long count, bool readonly)
 {
 	if (!all_mapped(m, first, count))
@@ -247,12 +259,12 @@ static int protect(struct model *m, unsigned long first, unsigned long count, bo
 	return 0;
 }
 
-/* What it said before it may still hold; a page of a file may be the file's again. */
+/* A page may keep its old contents; a page of a file may become the file's again. */
 static void give_up(struct model *m, unsigned long first, unsigned long count)
 {
 	if (!may_free_lazily || !all_mapped(m, first, count))
 		return;
-	/* Areas of files refuse, maybe after some that did not. */
+	/* Areas of files refuse the advice, maybe after other areas have taken it. */
 	madvise(m->area + first * PAGE, count * PAGE, MADV_FREE);
 	for (unsigned long i = first; i < first + count; i++)
 		m->given_up[i] = true;
@@ -268,7 +280,7 @@ static void migrate(struct model *m, unsigned long first, unsigned long count)
 		pages[i] = m->area + (first + i) * PAGE;
 		nodes[i] = node;
 	}
-	/* Also what others map; nothing where there is one node. */
+	/* Pages that others map are moved, too. With one node, nothing is moved. */
 	syscall(SYS_move_pages, 0, count, pages, nodes, status, MPOL_MF_MOVE_ALL);
 }
 
@@ -278,7 +290,7 @@ static void take_offline(struct model *m, unsigned long page)
 		madvise(m->area + page * PAGE, PAGE, MADV_SOFT_OFFLINE);
 }
 
-/* A page that a pipe holds still says then what it said. */
+/* A page that a pipe holds keeps its contents. */
 static int splice_page(struct model *m, unsigned long page)
 {
 	struct iovec there = { m->area + page * PAGE, sizeof(uint64_t) };
@@ -297,7 +309,7 @@ static int splice_page(struct model *m, unsigned long page)
 	return ret;
 }
 
-/* Until somebody unlocks it; some only what is touched from now on. */
+/* Locks pages until some step unlocks them; at times, only pages that are touched from now on. */
 static void lock(struct model *m, unsigned long first, unsigned long count)
 {
 	char *at = m->area + first * PAGE;
@@ -308,7 +320,7 @@ static void lock(struct model *m, unsigned long first, unsigned long count)
 		syscall(SYS_mlock2, at, count * PAGE, next(m) & 1 ? MLOCK_ONFAULT : 0);
 }
 
-/* Pages become larger or smaller, one page or several: MADV_COLLAPSE of the table. */
+/* Changes the size of pages: collapses a table, or gives advice about huge pages or merging. */
 static void resize(struct model *m, unsigned long first, unsigned long count)
 {
 	static const int advice[] = {
@@ -321,7 +333,7 @@ static void resize(struct model *m, unsigned long first, unsigned long count)
 		madvise(m->area + first * PAGE, count * PAGE, advice[next(m) % 4]);
 }
 
-/* What changes where pages are and what is known of their use, and not what they hold. */
+/* Changes where pages are and what is known of their use, but not what they hold. */
 static void disturb(struct model *m, unsigned long first, unsigned long count)
 {
 	char *at = m->area + first * PAGE;
@@ -353,7 +365,7 @@ static void disturb(struct model *m, unsigned long first, unsigned long count)
 	}
 }
 
-/* What is not for a child: it has nothing there, or clean pages. */
+/* Notes in a child what it does not inherit: nothing is mapped there, or clean pages are. */
 static void take_away(struct model *m, unsigned long first, unsigned long count, bool wiped)
 {
 	for (unsigned long i = first; i < first + count; i++) {
@@ -363,7 +375,7 @@ static void take_away(struct model *m, unsigned long first, unsigned long count,
 	}
 }
 
-/* As fork(); at times without a range, or with it wiped. */
+/* As fork(), but at times the child does not get a range, or gets it wiped. */
 static pid_t fork_some(struct model *m)
 {
 	bool wiped = next(m) & 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pins that come and go: fork searches a table for pinned pages once, and again only after one
- * may have come into it, by whichever way; a table that has one is never shared.
+ * Pins that come and go. Fork searches a table for pinned pages once, and again only after a
+ * pin may have come into it, in whichever way. A table with a pinned page is never shared.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -18,14 +18,15 @@
 
 FIXTURE(fork_pins) {
 	char *area;
-	char *page;	/* the one that is pinned */
+	char *page;	/* the page that is pinned */
 	long searched, refused;
 	int fd;
 };
 
 /*
- * Pins a page of a table that is this process's own, for it writes to it first. So GUP-fast
- * comes as far as the table, if it is asked, and nobody makes the table private for a pin.
+ * Pins a page of a private table: this first writes to the page, which makes the table private.
+ * So GUP-fast, if requested, reaches the table, and no code makes the table private for the
+ * pin.
  */
 static bool start(int fd, char *page, unsigned int flags)
 {
@@ -57,7 +58,7 @@ static bool look_at(char *page)
 	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 && byte == 'a';
 }
 
-/* All tables are known to have no pins, for a fork has searched them. */
+/* A fork has searched all tables, so they are known to have no pins. */
 FIXTURE_SETUP(fork_pins)
 {
 	NEED_FORK_FEATURE();
@@ -83,7 +84,7 @@ FIXTURE_TEARDOWN(fork_pins)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* How many tables were searched, and how many had a pin, since the last time. */
+/* How many tables were searched, and how many had a pin, since the last check. */
 #define EXPECT_SEARCHED(tables, with_pins) do {						\
 	EXPECT_EQ((tables), fork_stat("tables_searched") - self->searched);		\
 	EXPECT_EQ((with_pins), fork_stat("refused_pinned") - self->refused);		\
@@ -105,7 +106,7 @@ TEST_SLOW(fork_pins, a_search_is_remembered)
 	for (int i = 0; i < 3; i++) {
 		EXPECT_EQ(TABLES, child_shares(self->page));
 		EXPECT_SEARCHED(0, 0);
-		/* Each is this process's own again. */
+		/* Each table is this process's own again. */
 		fill(self->area, PAGES, 8 + i);
 		memset(self->page, 'a', PAGE);
 	}
@@ -116,7 +117,7 @@ TEST_SLOW(fork_pins, a_search_is_remembered)
 	EXPECT_SEARCHED(0, 0);
 }
 
-/* So is that a table was shared before the first pin of all. */
+/* Fork also remembers that a table was shared before the first pin. */
 TEST_SLOW(fork_pins, shared_before_any_pin)
 {
 	pid_t pid = fork();
@@ -126,7 +127,7 @@ TEST_SLOW(fork_pins, shared_before_any_pin)
 	if (!pid) {
 		char *own = map_tables(TABLES);
 
-		/* The child has not pinned anything, whatever its parent has. */
+		/* The child has not pinned anything, although its parent has. */
 		fill(own, PAGES, 3);
 		memset(own, 'a', PAGE);
 		if (child_shares(own) < TABLES)
@@ -142,7 +143,7 @@ TEST_SLOW(fork_pins, shared_before_any_pin)
 	EXPECT_EQ(0, status);
 }
 
-/* A copy has none either. */
+/* A copied table is also known to have no pins. */
 TEST_SLOW(fork_pins, of_copies_too)
 {
 	int go[2], status;
@@ -169,7 +170,7 @@ TEST_SLOW(fork_pins, of_copies_too)
 	EXPECT_EQ(0, status);
 }
 
-/* Each way to take a pin is seen, as long as it lasts. */
+/* Each way to take a pin is noticed, for as long as the pin lasts. */
 static void taken_by(struct __test_metadata *_metadata, FIXTURE_DATA(fork_pins) *self,
 		     unsigned int flags)
 {
@@ -208,9 +209,9 @@ TEST_SLOW(fork_pins, fast_for_writing)
 }
 
 /*
- * A pinned page goes away and comes back into its table, which has been searched meanwhile. It
- * is the only place where it is in one area with its neighbours again, and the table is shared
- * as a whole.
+ * A pinned page moves away, and comes back into its table after a fork has searched the table.
+ * Only at its old place is the page in one area with its neighbours, so that fork can share the
+ * table as a whole.
  */
 TEST_SLOW(fork_pins, page_moves)
 {
@@ -244,7 +245,10 @@ TEST_SLOW(fork_pins, table_moves)
 	EXPECT_PINNED('t');
 }
 
-/* A table that was searched is put aside for a huge page, whose pin it gets with the pages. */
+/*
+ * A searched table is deposited for a huge page. When the huge page is split, the table gets
+ * its pages and their pin.
+ */
 TEST_SLOW(fork_pins, huge_page_is_split)
 {
 	char *table = self->area + TABLE;
@@ -264,7 +268,7 @@ struct forker {
 	int forks, failed;
 };
 
-/* Children live until the next one does, and share what they can. */
+/* Each child shares what it can, and lives until the next one has been forked. */
 static void *keep_forking(void *arg)
 {
 	struct forker *forker = arg;
@@ -273,7 +277,7 @@ static void *keep_forking(void *arg)
 	while (!__atomic_load_n(&forker->stop, __ATOMIC_RELAXED)) {
 		pid = fork();
 		if (!pid) {
-			/* Whatever becomes of the test, the pin's file is closed. */
+			/* If the test ends early, the pin's file must be closed. */
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			pause();
 			_exit(0);
@@ -298,7 +302,7 @@ static int forks_of(struct forker *forker)
 	return __atomic_load_n(&forker->forks, __ATOMIC_RELAXED);
 }
 
-/* Forks pass by while pins are taken, fast or not. */
+/* Another thread forks while pins are taken, by GUP-fast or not. */
 TEST_SLOW(fork_pins, forks_meanwhile)
 {
 	long shared = fork_stat("tables_shared");
@@ -317,7 +321,7 @@ TEST_SLOW(fork_pins, forks_meanwhile)
 		ASSERT_EQ(0, ioctl(self->fd, PIN_START, &args));
 		before = forks_of(&forker);
 		EXPECT_PINNED((char)i);
-		/* One that began after the pin has ended. */
+		/* Wait for the end of a fork that began after the pin was taken. */
 		while (forks_of(&forker) < before + 2)
 			sched_yield();
 		EXPECT_PINNED((char)~i);

@@ -24,10 +24,10 @@
 static unsigned int seconds = 20;
 static volatile bool stop;
 static char *area;
-/* Of the driver's, which pins for one process at a time; children use what they inherit. */
+/* Of the driver, which pins for one process at a time. Children use the one that they inherit. */
 static int gup_fd;
 
-/* What all processes count together. */
+/* Counters that all processes share. */
 static struct {
 	unsigned long pins, bad, grandchildren;
 } *all;
@@ -47,7 +47,7 @@ static uint64_t next(uint64_t *random)
 	return *random;
 }
 
-/* Writes to every THREADS-th page, and finds there what it wrote before. */
+/* Writes to every THREADS-th page, and checks what it wrote there before. */
 static void *writer(void *arg)
 {
 	static uint64_t expected[PAGES];
@@ -65,8 +65,8 @@ static void *writer(void *arg)
 }
 
 /*
- * Pins a page for so many writes, and finds through the pin what is written by the
- * page table. Returns -1 if another process's pages are pinned, or what is wrong.
+ * Pins a page for a number of writes, and checks that the pin shows what is written through the
+ * page table. Returns -1 if another process's pages are pinned, or else what is wrong.
  */
 static int pin_and_write(volatile uint64_t *word, uint64_t *random)
 {
@@ -89,7 +89,7 @@ static int pin_and_write(volatile uint64_t *word, uint64_t *random)
 	return bad;
 }
 
-/* Pins its pages, one after the other, however often the process forks meanwhile. */
+/* Pins its pages, one after the other, while the process goes on forking. */
 static void *pinner(void *arg)
 {
 	struct writer *w = arg;
@@ -103,7 +103,7 @@ static void *pinner(void *arg)
 			w->pins++;
 			w->bad += bad;
 		}
-		/* The children's turn. */
+		/* Give the children a turn. */
 		usleep(random >> 48 & 1023);
 	}
 	return NULL;
@@ -135,7 +135,7 @@ static uint64_t sum(void)
 	return total;
 }
 
-/* It has a table with its parent, which is about to change it or to end. */
+/* The grandchild shares a table with its parent, which is about to change the table or to end. */
 static void fork_grandchild(uint64_t random, uint64_t before)
 {
 	pid_t pid;
@@ -179,7 +179,10 @@ static int child_life(uint64_t random)
 		madvise(area, LEN, MADV_PAGEOUT);
 		return sum() != before ? 4 : 0;
 	case 6:
-		/* Gives it tables of its own, and is open until it ends. */
+		/*
+		 * This gives the child its own tables; the file stays open until the child
+		 * ends.
+		 */
 		open("/sys/kernel/debug/quire/mmu_notifier", O_RDONLY);
 		if (sum() != before)
 			return 6;

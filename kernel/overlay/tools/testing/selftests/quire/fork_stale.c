@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A process reads through tables that it shares, on a CPU of its own, while another one has
- * the pages swapped out or moved and writes to what became free. A TLB that still knows an old
- * page shows what was written there.
+ * A process reads through tables that it shares, on a CPU of its own, while another process has
+ * the pages swapped out or moved and writes to the freed memory. If a TLB still has an old
+ * page, the reader sees what was written there.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -18,7 +18,7 @@
 #define LEN (TABLES * TABLE)
 #define ROUNDS 12
 
-/* What the reader says, and is told. */
+/* What the reader reports, and what it is told. */
 struct talk {
 	volatile unsigned long rounds, bad;
 	volatile bool stop;
@@ -59,7 +59,10 @@ FIXTURE_TEARDOWN(fork_stale)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* Reads all the time; its tables are shared with its parent and with @idle children. */
+/*
+ * Starts a process that reads all the time; it shares its tables with its parent and with @idle
+ * children.
+ */
 static pid_t start_reader(struct talk *talk, const char *area, int idle)
 {
 	pid_t pid;
@@ -81,7 +84,7 @@ static pid_t start_reader(struct talk *talk, const char *area, int idle)
 	return pid;
 }
 
-/* Lets the reader come round and have its say, and ends all children. */
+/* Lets the reader go round again and report, and ends all children. */
 static unsigned long end_reader(struct talk *talk)
 {
 	unsigned long now = talk->rounds;
@@ -98,7 +101,7 @@ static unsigned long end_reader(struct talk *talk)
 	return now;
 }
 
-/* Takes what is free, as much as was in the area, and writes to it. */
+/* Takes free memory, at least as much as the area has, and writes to it. */
 static void use_free_pages(void)
 {
 	char *more = mmap(NULL, 2 * LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +110,10 @@ static void use_free_pages(void)
 	munmap(more, 2 * LEN);
 }
 
-/* Reclaim leaves the flush to the end of its batch, and flushes those alone who use the table. */
+/*
+ * Reclaim defers the flush to the end of its batch, and flushes only for the processes that use
+ * the table.
+ */
 TEST_SLOW(fork_stale, swapped_out)
 {
 	long flushes = fork_stat("flushes_reclaim");
@@ -120,13 +126,16 @@ TEST_SLOW(fork_stale, swapped_out)
 		SKIP(return, "no memory controller, or no swap");
 	ASSERT_EQ(0, write_word(TOP "/cgroup.procs", "0"));
 	for (int i = 0; i < ROUNDS && !bad; i++) {
-		/* In the group's pages. */
+		/* Fill the area with pages that the group is charged for. */
 		munmap(self->area, LEN);
 		ASSERT_EQ(self->area, mmap(self->area, LEN, PROT_READ | PROT_WRITE,
 					   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
 		fill(self->area, PAGES, 'a');
 		ASSERT_LT(0, start_reader(self->talk, self->area, i % 3));
-		/* Some of it: reclaim keeps what the reader uses again in time. */
+		/*
+		 * Reclaim some of it: reclaim keeps pages that the reader has used again in
+		 * time.
+		 */
 		for (int n = 0; n < 8; n++)
 			write_word(TOP "/memory.reclaim", "2M");
 		use_free_pages();

@@ -33,7 +33,10 @@ static long serve(char command, void *arg)
 	case 's':
 		return shared_tables(getpid());
 	case 'P':
-		/* All that it may: what several processes map is left alone. */
+		/*
+		 * The kernel takes only what it may: it leaves alone what several processes
+		 * map.
+		 */
 		return madvise(area, LEN, MADV_PAGEOUT);
 	case 'F':
 		return madvise(area, LEN, MADV_FREE);
@@ -81,7 +84,7 @@ FIXTURE_TEARDOWN(fork_swap)
 TEST_SLOW(fork_swap, out_and_in)
 {
 	ASSERT_TRUE(swap_out(self->area, LEN));
-	/* It went out of the tables in place, for both. */
+	/* The pages went out of the tables in place, for both processes. */
 	EXPECT_LE(TABLES - 1, shared_tables(getpid()));
 	EXPECT_LE((long)(LEN / 2048), smaps_of(self->child.pid, self->area, "Swap"));
 	EXPECT_TRUE(tables_consistent());
@@ -102,7 +105,7 @@ TEST_SLOW(fork_swap, written_after_out)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* What one has given up is not the other's to lose: its entries say that they were written to. */
+/* If one process frees pages lazily, the other must not lose them: its entries are dirty. */
 TEST_SLOW(fork_swap, child_frees_lazily)
 {
 	ASSERT_EQ(0, ask(&self->child, 'F'));
@@ -128,7 +131,10 @@ TEST_SLOW(fork_swap, parent_frees_lazily)
 	EXPECT_TRUE(tables_consistent());
 }
 
-/* Each gets a copy of each table, but for the last, and all of the swap's pages. */
+/*
+ * Each process, except a table's last user, gets a copy of each table, and all pages come back
+ * from swap.
+ */
 TEST_SLOW(fork_swap, swapoff_with_all)
 {
 	long unshared = fork_stat("unshared_swapoff");
@@ -147,7 +153,10 @@ static void nothing(int sig)
 {
 }
 
-/* A swapoff that finds nothing forgets who has swap; sharers must not be. */
+/*
+ * A swapoff that finds nothing empties the list of processes that have swap; sharers must stay
+ * on it.
+ */
 TEST_SLOW(fork_swap, swapoff_twice)
 {
 	struct sigaction action = { .sa_handler = nothing };
@@ -155,10 +164,10 @@ TEST_SLOW(fork_swap, swapoff_twice)
 	ASSERT_EQ(0, swapoff(SWAP));
 	ASSERT_EQ(0, make_swap());
 	ASSERT_TRUE(swap_out(self->area, LEN));
-	/* The parent gets its own copies; the child keeps the tables. */
+	/* The parent gets copies of its own; the child keeps the tables. */
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_TRUE(tables_consistent());
-	/* One that misses a process tries for ever, until there is a signal. */
+	/* A swapoff that misses a process tries again for ever, until there is a signal. */
 	sigaction(SIGALRM, &action, NULL);
 	alarm(300);
 	ASSERT_EQ(0, swapoff(SWAP));
@@ -167,7 +176,7 @@ TEST_SLOW(fork_swap, swapoff_twice)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* Many use one table while its pages go out, and all get them back. */
+/* Many processes use one table while its pages go out, and all of them get the pages back. */
 TEST_SLOW(fork_swap, many_children)
 {
 	const char *word = getenv("FORK_CHILDREN");
@@ -237,7 +246,7 @@ TEST_SLOW(fork_swap, compaction)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 }
 
-/* Forks two that share with each other what it has itself, and ends. */
+/* Forks two children, which share with each other the tables that only it has, and ends. */
 static pid_t owner(char *area, struct helper *heirs)
 {
 	int pipes[4][2];
@@ -267,7 +276,7 @@ static pid_t owner(char *area, struct helper *heirs)
 	return pid;
 }
 
-/* Nobody is left who is charged for the entries that the heirs share. */
+/* No process is left that is charged for the entries that the heirs share. */
 TEST_SLOW(fork_swap, swapoff_after_owner_ended)
 {
 	long unshared = fork_stat("unshared_swapoff");
@@ -282,7 +291,7 @@ TEST_SLOW(fork_swap, swapoff_after_owner_ended)
 	ASSERT_EQ(pid, waitpid(pid, &status, 0));
 	ASSERT_EQ(0, status);
 	ASSERT_LE(TABLES, ask(&heirs[0], 's'));
-	/* Both have the area at the same place. */
+	/* Both heirs have the area at the same address. */
 	for (i = 0; i < 2000 && ask(&heirs[1], 'k') < (long)(LEN / 1024 * 3 / 4); i++) {
 		write_word(TOP "/memory.reclaim", "16M");
 		usleep(10000);
@@ -298,14 +307,17 @@ TEST_SLOW(fork_swap, swapoff_after_owner_ended)
 	}
 	EXPECT_EQ(0, ask(&heirs[0], 'W'));
 	EXPECT_EQ(0, ask(&heirs[1], 'r'));
-	/* They are others' children now: their end is that of the pipes, which both hold. */
+	/*
+	 * The heirs have another parent now. Both hold the pipes, whose end of file tells that
+	 * both have ended.
+	 */
 	for (i = 0; i < 2; i++)
 		EXPECT_EQ(1, write(heirs[i].to, "q", 1));
 	for (i = 0; i < 2; i++)
 		EXPECT_EQ(0, read(heirs[i].from, &status, 1));
 }
 
-/* Advice by the parent, about itself or about its child. */
+/* The parent gives advice about itself or about its child. */
 static long advise(pid_t pid, char *area, int advice)
 {
 	struct iovec range = { area, LEN };
@@ -316,7 +328,10 @@ static long advise(pid_t pid, char *area, int advice)
 	return ret;
 }
 
-/* What several share stays; what one has for itself goes to swap, and back. */
+/*
+ * Pages that several processes share stay; pages that one process has for itself go to swap and
+ * come back.
+ */
 TEST_SLOW(fork_swap, advised_to_go_out)
 {
 	long adopted;
@@ -327,7 +342,7 @@ TEST_SLOW(fork_swap, advised_to_go_out)
 	EXPECT_EQ((long)LEN, advise(self->child.pid, self->area, MADV_COLD));
 	EXPECT_EQ(0, serve('k', self->area));
 	EXPECT_LE(TABLES, shared_tables(getpid()));
-	/* Now the child is alone with the old tables and pages, and has not looked. */
+	/* Now only the child has the old tables and pages, and it has not touched them. */
 	fill(self->area, PAGES, 5);
 	adopted = fork_stat("tables_adopted");
 	EXPECT_EQ((long)LEN, advise(self->child.pid, self->area, MADV_COLD));
@@ -342,7 +357,10 @@ TEST_SLOW(fork_swap, advised_to_go_out)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
 }
 
-/* What was sent out before the fork is shared as it is there, and read by both. */
+/*
+ * Pages that were swapped out before the fork are shared as they are, and both processes read
+ * them.
+ */
 TEST_SLOW(fork_swap, forked_after_it_went_out)
 {
 	fill(self->area, PAGES, 5);

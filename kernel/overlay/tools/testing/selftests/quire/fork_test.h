@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the tests of the fork feature share. Include after kselftest_harness.h. */
+/* Shared by the tests of the fork feature. Include after kselftest_harness.h. */
 #ifndef FORK_TEST_H
 #define FORK_TEST_H
 
@@ -52,7 +52,7 @@ static inline long fork_stat(const char *name)
 	return value;
 }
 
-/* A number after "name:" in a file of /proc/PID, summed over all its lines. */
+/* Returns the number after "name:" in a file of /proc/PID, summed over all its lines. */
 static inline long proc_sum(pid_t pid, const char *file, const char *name)
 {
 	char path[64], line[512];
@@ -115,7 +115,7 @@ static inline long shared_tables(pid_t pid)
 #define NUMA	"/proc/sys/kernel/numa_balancing"
 #define DAMON	"/sys/kernel/mm/damon/admin/kdamonds/"
 
-/* How often NUMA balancing has been through this process's memory. */
+/* How often NUMA balancing has scanned this process's memory. */
 static inline long numa_scans(void)
 {
 	long scans = -1;
@@ -147,7 +147,7 @@ static inline long vm_event(const char *name)
 	return value;
 }
 
-/* Use the CPU, reading or not, until a number is reached; false after minutes. */
+/* Uses the CPU, and reads @pages pages, until a number is reached; returns false after minutes. */
 static inline bool spin_until(long (*number)(const char *), const char *name, long want,
 			      const char *area, unsigned long pages)
 {
@@ -167,12 +167,15 @@ static inline long numa_scans_of(const char *unused)
 	return numa_scans();
 }
 
-/* NUMA hints as fast as they can be had; false if this kernel has none. */
+/* Makes NUMA balancing scan as often as possible; returns false if this kernel has none. */
 static inline bool numa_start(void)
 {
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "1");
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "1");
-	/* The period doubles while there are no hints, which here is what is waited for. */
+	/*
+	 * The period doubles while there are no hints, and some tests wait while there are
+	 * none.
+	 */
 	write_word("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "10");
 	return !write_word(NUMA, "1") && numa_scans() >= 0;
 }
@@ -200,7 +203,7 @@ static inline int make_swap(void)
 	return swapon(SWAP, 0);
 }
 
-/* DAMON refuses a word while its thread happens to hold the lock of its folder. */
+/* DAMON refuses a write while its thread happens to hold the lock of its folder. */
 static inline int damon_write(const char *path, const char *word)
 {
 	int ret;
@@ -272,7 +275,7 @@ static inline unsigned long wrong(const char *area, unsigned long pages, uint64_
 	return bad;
 }
 
-/* What /proc/self/pagemap has for a page; all ones if there is nothing. */
+/* The pagemap entry of a page; all ones if there is none. */
 static inline uint64_t pagemap_entry(char *address)
 {
 	int fd = open("/proc/self/pagemap", O_RDONLY);
@@ -287,7 +290,7 @@ static inline uint64_t pagemap_entry(char *address)
 #define KPF_IDLE	25
 #define PM_FRAME	((1ULL << 55) - 1)
 
-/* Does any page of this process's area count as idle, as it does from when DAMON looks at it? */
+/* Does any page of this process's area count as idle? Pages do after DAMON has looked at them. */
 static inline bool any_idle(char *area, unsigned long pages)
 {
 	int flags = open("/proc/kpageflags", O_RDONLY);
@@ -300,7 +303,7 @@ static inline bool any_idle(char *area, unsigned long pages)
 	return word >> KPF_IDLE & 1;
 }
 
-/* DAMON has looked at some page of the area. */
+/* Waits until DAMON has looked at some page of the area. */
 static inline bool damon_looks(char *area, unsigned long pages)
 {
 	for (int i = 0; i < 60000; i++) {
@@ -311,7 +314,7 @@ static inline bool damon_looks(char *area, unsigned long pages)
 	return false;
 }
 
-/* The kernel's own walk over everything; false, with its words, if it objects. */
+/* Has the kernel check all tables. Returns false, and prints its report, if it finds an error. */
 static inline bool tables_consistent(void)
 {
 	char text[4096];
@@ -392,7 +395,7 @@ static inline int stop_helper(struct helper *h)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
 }
 
-/* For one whose pipe other helpers have, too: it must be told. */
+/* Ends a helper whose pipe other helpers hold, too: closing the pipe is not enough. */
 static inline int finish(struct helper *h)
 {
 	return write(h->to, "q", 1) != 1 ? -1 : stop_helper(h);
@@ -411,7 +414,10 @@ static inline bool fork_feature_on(void)
 
 #define FAULTS "/sys/kernel/debug/"
 
-/* Have allocations of this process fail, in so many of a hundred; make-it-fail starts it. */
+/*
+ * Makes allocations of this process fail, with a probability in percent. make-it-fail starts
+ * it.
+ */
 static inline int inject(const char *what, const char *probability)
 {
 	static const char * const words[][2] = {
@@ -429,7 +435,7 @@ static inline int inject(const char *what, const char *probability)
 	return write_word(path, probability);
 }
 
-/* Opening the file allocates, too, until it succeeds. */
+/* Opening the file also allocates, so try until it succeeds. */
 static inline void inject_nothing(void)
 {
 	while (write_word("/proc/self/make-it-fail", "0"))
@@ -438,7 +444,7 @@ static inline void inject_nothing(void)
 	inject("failslab", "0");
 }
 
-/* Waits while allocations fail: a status that cannot be written is lost. */
+/* Waits for a child while allocations fail: a status that the kernel cannot write is lost. */
 static inline int wait_under_injection(pid_t pid)
 {
 	int status = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What userfaultfd puts into, moves out of and protects in memory whose page tables
- * are shared: the process sees it, its parent does not.
+ * userfaultfd fills, moves and protects pages of memory whose page tables are shared: the
+ * process sees that, its parent does not.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -30,7 +30,7 @@ static char *range(struct memory *m)
 	return m->area + FIRST * PAGE;
 }
 
-/* Nothing but the range has changed in this process. */
+/* Checks that nothing but the range has changed in this process. */
 static bool kept_beside(const char *area)
 {
 	unsigned long bad = 0;
@@ -41,7 +41,7 @@ static bool kept_beside(const char *area)
 	return !bad;
 }
 
-/* Register the range; what was there makes room unless it is to be protected. */
+/* Registers the range, and drops its pages unless it is to be protected. */
 static int watch(struct memory *m, uint64_t mode)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -87,7 +87,7 @@ static long zeropage(struct memory *m)
 	return kept_beside(m->area) ? 0 : 4;
 }
 
-/* Moves what @m->other begins with into the range; 0, or the error. */
+/* Moves the first pages of @m->other into the range; returns 0, or the error. */
 static int move_pages_in(struct memory *m)
 {
 	struct uffdio_move arg = {
@@ -99,7 +99,7 @@ static int move_pages_in(struct memory *m)
 	return errno;
 }
 
-/* In place of what was moved there is nothing. */
+/* Nothing is left where the moved pages were. */
 static long moved(struct memory *m)
 {
 	for (unsigned long i = 0; i < NR; i++)
@@ -110,7 +110,7 @@ static long moved(struct memory *m)
 	return 0;
 }
 
-/* A page that the parent has, too, cannot be moved, whoever's table it is in. */
+/* A page that the parent also has cannot be moved, whichever process's table it is in. */
 static long move(struct memory *m)
 {
 	if (watch(m, UFFDIO_REGISTER_MODE_MISSING))
@@ -131,7 +131,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The writes of a thread wait, one message each page, until they may go on. */
+/* The writes of a thread wait, with one message for each page, until they may go on. */
 static long serve_writes(struct memory *m)
 {
 	struct uffdio_writeprotect wp = { .range = { (uintptr_t)range(m), PAGE } };
@@ -208,7 +208,7 @@ static long serve(char command, void *arg)
 	return -1;
 }
 
-/* One makes the call, the other sees nothing of it, whichever is which. */
+/* One process makes the call, and the other sees nothing of it, whichever makes it. */
 TEST_SLOW(fork_uffd, in_child)
 {
 	int status;
@@ -237,7 +237,10 @@ TEST_SLOW(fork_uffd, in_parent)
 	close(self->m.uffd);
 }
 
-/* Who is alone in a table of its own pages moves them out of it without a copy. */
+/*
+ * If the child has left the table, the process moves its own pages out of the table without a
+ * copy.
+ */
 TEST(fork_uffd_moves_from_a_table_that_the_child_left)
 {
 	struct memory m = { .area = map_tables(TABLES), .other = map_tables(TABLES) };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the tests of prezero share: its switches, its counters, and memory. */
+/* Shared by the tests of prezero: its switches, its counters, and memory. */
 #ifndef PREZERO_H
 #define PREZERO_H
 
@@ -71,8 +71,8 @@ static inline bool have_checker(void)
 }
 
 /*
- * One line of the checker's report. A line that is not there is no 0: the program
- * ends. Who may run where there is no checker asks have_checker() first.
+ * One line of the checker's report. A missing line does not count as 0: the program ends. A
+ * test that may run without a checker asks have_checker() first.
  */
 static inline unsigned long checked(const char *name)
 {
@@ -95,7 +95,7 @@ static inline unsigned long checked(const char *name)
 	return found;
 }
 
-/* Memory that is aligned to huge pages; @advice is MADV_HUGEPAGE or MADV_NOHUGEPAGE. */
+/* Maps memory that is aligned to huge pages; @advice is MADV_HUGEPAGE or MADV_NOHUGEPAGE. */
 static inline char *map(size_t size, int advice)
 {
 	char *start, *aligned;
@@ -125,7 +125,7 @@ static inline bool all_zero(char *start, size_t size)
 	return !bad;
 }
 
-/* Fresh memory is to be zero; it is given back dirty. */
+/* Checks that fresh memory is zero, and gives it back dirty. */
 static inline bool fresh_is_zero(size_t size, int advice)
 {
 	char *start = map(size, advice);
@@ -139,7 +139,7 @@ static inline bool fresh_is_zero(size_t size, int advice)
 	return good;
 }
 
-/* Marked blocks of an order, of all zones. */
+/* The number of marked blocks of an order, in all zones. */
 static inline unsigned long zeroed_blocks(unsigned int order)
 {
 	FILE *file = fopen(FOLDER "zeroed_blocks", "r");
@@ -162,7 +162,7 @@ static inline unsigned long zeroed_blocks(unsigned int order)
 	return blocks;
 }
 
-/* As if just booted, on, and with a kscrubd that does nothing of its own accord. */
+/* Sets all as after boot, with the feature on and a kscrubd that does not start by itself. */
 static inline bool fresh_start(void)
 {
 	return !put(FOLDER "enabled", "2") && !put(SYSCTL "scrub_start", "0") &&

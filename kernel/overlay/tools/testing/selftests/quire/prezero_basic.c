@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * prezero: the switches and knobs, that faults get zeroed memory and that it is
- * zero, and that whatever else takes free memory takes the mark off.
+ * prezero: the switches and knobs; faults get zeroed memory, and it really is zero;
+ * whatever else takes free memory removes the mark.
  *
  * kscrubd is kept quiet (scrub_start 0) where a test counts; scrub_now then does
  * its work at a known time.
@@ -34,7 +34,7 @@ FIXTURE_SETUP(prezero)
 	ASSERT_EQ(0UL, stat_of("zeroed_pages"));
 }
 
-/* The checker would have switched the feature off if a mark were wrong. */
+/* If a mark were wrong, the checker would have switched the feature off. */
 FIXTURE_TEARDOWN(prezero)
 {
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
@@ -99,8 +99,8 @@ TEST_F_TIMEOUT(prezero, scrub_now_reaches_its_share, 600)
 }
 
 /*
- * A pool is a zone's: faults take from the movable zone, zeroed or not, while it
- * has free memory, and its share must do for the test however small the zone is.
+ * Each zone has its own pool. Faults take from the movable zone, zeroed or not, while it has
+ * free memory, so its share must be enough for the test, however small the zone is.
  */
 TEST_F_TIMEOUT(prezero, huge_faults_take_from_the_pool, 600)
 {
@@ -121,7 +121,7 @@ TEST_F_TIMEOUT(prezero, huge_faults_take_from_the_pool, 600)
 	munmap(start, size);
 }
 
-/* A clear that the pool cannot save is one, whoever does it. */
+/* If the pool has no zeroed memory, a page is cleared once, whichever code does it. */
 TEST_F_TIMEOUT(prezero, an_empty_pool_costs_one_clear, 600)
 {
 	const size_t size = 16 * HUGE;
@@ -136,7 +136,7 @@ TEST_F_TIMEOUT(prezero, an_empty_pool_costs_one_clear, 600)
 	munmap(start, size);
 }
 
-/* More than the dirty pages that are left on the lists of the CPUs. */
+/* The size exceeds the dirty pages that are left on the CPUs' lists. */
 TEST_F_TIMEOUT(prezero, base_pages_come_from_split_blocks, 600)
 {
 	const size_t size = 128 * MB;
@@ -153,7 +153,7 @@ TEST_F_TIMEOUT(prezero, base_pages_come_from_split_blocks, 600)
 	munmap(start, size);
 }
 
-/* Leaves @pages dirty pages free between others, of the mapping that it returns. */
+/* Leaves @pages free dirty pages between used pages of the mapping that it returns. */
 static char *leave_holes(size_t pages)
 {
 	char *start = map(2 * pages * PAGE, MADV_NOHUGEPAGE);
@@ -167,7 +167,7 @@ static char *leave_holes(size_t pages)
 	return start;
 }
 
-/* Of faults on base pages; returns how many hit. */
+/* Faults in base pages; returns how many of these faults hit. */
 static unsigned long hits_of(size_t pages)
 {
 	unsigned long hits = stat_of("hit_order0");
@@ -181,9 +181,9 @@ static unsigned long hits_of(size_t pages)
 }
 
 /*
- * Small dirty blocks are left alone while the pool has more than scrub_start, and
- * are used before a zeroed huge block is split when it has not. Then there are
- * still the zeroed pages that the CPUs' lists had, some thousands.
+ * While the pool has more than scrub_start, small dirty blocks are left alone. Below that, they
+ * are used before a zeroed huge block is split. Even then there are some thousand zeroed pages,
+ * which were on the CPUs' lists.
  */
 TEST_F_TIMEOUT(prezero, a_full_pool_spares_huge_blocks, 600)
 {
@@ -214,7 +214,7 @@ TEST_F_TIMEOUT(prezero, rounds_of_dirtying, 600)
 	EXPECT_TRUE(fresh_is_zero(256 * MB, MADV_HUGEPAGE));
 }
 
-/* Blocks smaller than a huge page, down to single pages. */
+/* Blocks smaller than a huge page are zeroed, too, down to single pages. */
 TEST_F_TIMEOUT(prezero, all_orders, 600)
 {
 	ASSERT_EQ(0, put(FOLDER "scrub_order_min", "0"));
@@ -245,7 +245,7 @@ TEST_F_TIMEOUT(prezero, off_keeps_the_pool_and_drain_empties_it, 600)
 	EXPECT_EQ(0UL, stat_of("zeroed_pages"));
 }
 
-/* kscrubd starts by itself below scrub_start; the wait is for as long as it takes. */
+/* Below scrub_start, kscrubd starts by itself; the test waits for as long as it takes. */
 TEST_F_TIMEOUT(prezero, kscrubd_fills_the_pool, 600)
 {
 	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
@@ -265,16 +265,16 @@ static unsigned long now_ms(void)
 }
 
 /*
- * Never more than the rate allows in the time that has passed, and one batch, for it
- * rests after each; an eighth is for rests that end within a tick. Without a rate it
- * does in a fraction of a second what it is waited for here. Slow is right, too.
+ * kscrubd never zeroes more than the rate allows in the time that has passed, plus one batch,
+ * because it rests after each batch. An eighth is for rests that end within a tick. Without a
+ * rate it needs a fraction of a second for what this test waits for. It may also be slower.
  */
 TEST_F_TIMEOUT(prezero, kscrubd_keeps_to_its_rate, 600)
 {
 	const unsigned long rate = 8, batch = 4;
 	unsigned long scrubbed = stat_of("scrubbed_pages"), began, done, passed;
 
-	/* The rate is a node's. */
+	/* The rate is per node. */
 	if (!access("/sys/devices/system/node/node1", F_OK))
 		SKIP(return, "more than one node");
 	ASSERT_EQ(0, put(FOLDER "rate_mb_per_second", "8"));
@@ -326,7 +326,10 @@ static unsigned long sleeps_of(int pid)
 	return times;
 }
 
-/* While it has something to do it zeroes, or sleeps for 10 ms at a time. */
+/*
+ * Waits until kscrubd sleeps for long. While it has work, it zeroes, or sleeps for 10 ms at a
+ * time.
+ */
 static void until_it_sleeps_long(int pid)
 {
 	unsigned long slept, scrubbed;
@@ -338,7 +341,7 @@ static void until_it_sleeps_long(int pid)
 	} while (sleeps_of(pid) != slept || stat_of("scrubbed_pages") != scrubbed);
 }
 
-/* It sleeps when its zones have their share, and is woken when somebody has taken it. */
+/* kscrubd sleeps when its zones have their share, and is woken when allocations have taken it. */
 TEST_F_TIMEOUT(prezero, kscrubd_sleeps_over_a_full_pool, 600)
 {
 	unsigned long scrubbed;
@@ -356,7 +359,7 @@ TEST_F_TIMEOUT(prezero, kscrubd_sleeps_over_a_full_pool, 600)
 	EXPECT_EQ(pid, kscrubd_pid());
 }
 
-/* It sleeps when no block is left, and is woken when pages have merged to one. */
+/* kscrubd sleeps when no block is left, and is woken when pages have merged into one. */
 TEST_F_TIMEOUT(prezero, kscrubd_waits_for_blocks_to_merge, 600)
 {
 	unsigned long scrubbed;
@@ -377,7 +380,7 @@ TEST_F_TIMEOUT(prezero, kscrubd_waits_for_blocks_to_merge, 600)
 		usleep(10000);
 }
 
-/* As many as there are CPUs, and more, that never sleep: kscrubd leaves the CPUs to them. */
+/* There are more tasks that never sleep than CPUs: kscrubd leaves the CPUs to them. */
 TEST_F_TIMEOUT(prezero, kscrubd_yields_to_load, 600)
 {
 	unsigned long busy = stat_of("skipped_busy");
@@ -402,7 +405,10 @@ TEST_F_TIMEOUT(prezero, kscrubd_yields_to_load, 600)
 	kill(-group, SIGKILL);
 }
 
-/* What is lost is counted by how: merged with others here, or taken from all at once. */
+/*
+ * Zeroed pages that are lost are counted by reason: here they merge with others, or a drain
+ * takes them all.
+ */
 TEST_F_TIMEOUT(prezero, losses_have_reasons, 600)
 {
 	unsigned long merged, drained, taken;
@@ -411,9 +417,9 @@ TEST_F_TIMEOUT(prezero, losses_have_reasons, 600)
 	merged = stat_of("lost_merged");
 	taken = stat_of("lost_taken");
 	do {
-		/* The last block is used in part, and what is left of it merges with that. */
+		/* The last block is used in part, and its zeroed rest merges with that part. */
 		ASSERT_TRUE(fresh_is_zero(16 * MB + 37 * PAGE, MADV_NOHUGEPAGE));
-		/* Gives the CPUs' own pages back. */
+		/* This gives back the pages on the CPUs' lists. */
 		ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	} while (stat_of("lost_merged") == merged);
 	EXPECT_EQ(taken, stat_of("lost_taken"));
@@ -423,7 +429,7 @@ TEST_F_TIMEOUT(prezero, losses_have_reasons, 600)
 	EXPECT_EQ(taken, stat_of("lost_taken"));
 }
 
-/* Folios between a base page and a huge one. */
+/* Folios whose size is between a base page and a huge page. */
 TEST_F_TIMEOUT(prezero, large_folios_take_from_the_pool, 600)
 {
 	static const char how[] = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
@@ -444,7 +450,7 @@ TEST_F_TIMEOUT(prezero, large_folios_take_from_the_pool, 600)
 	ASSERT_EQ(0, put(how, "never"));
 }
 
-/* Compaction moves pages into free memory, and blocks about on the lists. */
+/* Compaction moves pages into free memory, and moves blocks about on the free lists. */
 TEST_F_TIMEOUT(prezero, compaction, 600)
 {
 	const size_t size = 128 * MB;
@@ -478,7 +484,10 @@ static unsigned long pages_in_blocks(void)
 	return pages;
 }
 
-/* Marked blocks of all orders make up the marked pages, if nobody came between. */
+/*
+ * The marked blocks of all orders add up to the marked pages, if nothing changes between the
+ * reads.
+ */
 TEST_F_TIMEOUT(prezero, blocks_by_order, 600)
 {
 	unsigned int tries = 1000;
@@ -503,7 +512,7 @@ static void *keep_faulting(void *data)
 	return (void *)dirty;
 }
 
-/* Others split marked blocks, and free memory, while all marks are removed. */
+/* Other threads split marked blocks and free memory while all marks are removed. */
 TEST_F_TIMEOUT(prezero, drain_beside_faults, 600)
 {
 	pthread_t threads[3];
@@ -527,7 +536,7 @@ TEST_F_TIMEOUT(prezero, drain_beside_faults, 600)
 	}
 }
 
-/* Before hibernation all marks go, and until it is over none comes. */
+/* Before hibernation all marks are removed, and none is set until it is over. */
 TEST_F_TIMEOUT(prezero, hibernation, 600)
 {
 	static const char event[] = "/sys/kernel/debug/quire/prezero_hibernate";
@@ -546,7 +555,7 @@ TEST_F_TIMEOUT(prezero, hibernation, 600)
 	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
 }
 
-/* Then all is dirty that kscrubd had found to be zero before it went to sleep. */
+/* After hibernation, all that kscrubd had found to be zero before it went to sleep is dirty. */
 TEST_F_TIMEOUT(prezero, kscrubd_wakes_after_hibernation, 600)
 {
 	static const char event[] = "/sys/kernel/debug/quire/prezero_hibernate";
@@ -567,10 +576,10 @@ TEST_F_TIMEOUT(prezero, kscrubd_wakes_after_hibernation, 600)
 }
 
 /*
- * Each read here needs a page table and no page, for it maps the zero page. So all
- * requests for small zeroed memory are for page tables, but for a few of others; a
- * thousand hits are theirs. Page tables are not movable: small dirty blocks are used
- * up for them first, however full the pool is, then zeroed huge blocks are split.
+ * Each read here needs a page table and no page, because it maps the zero page. So nearly all
+ * requests for small zeroed memory are for page tables, and a thousand hits are theirs. Page
+ * tables are not movable: small dirty blocks are used up for them first, however full the pool
+ * is; then zeroed huge blocks are split.
  */
 TEST_F_TIMEOUT(prezero, page_tables_are_served, 600)
 {
@@ -588,7 +597,7 @@ TEST_F_TIMEOUT(prezero, page_tables_are_served, 600)
 			(void)*(volatile char *)(start + tables++ * HUGE);
 	hits = stat_of("hit_order0") - hits;
 	EXPECT_GE(hits, enough_hits);
-	/* No more than were asked for: a table for each read, and those above them. */
+	/* No more hits than requests: one table for each read, and the tables above them. */
 	EXPECT_LE(hits, 2 * tables);
 	munmap(start, most * HUGE);
 }
@@ -641,7 +650,10 @@ static bool hugetlb_is_zero(size_t size, int flags)
 	return good;
 }
 
-/* A folio that came zeroed counts as zero once, wherever it waits in between. */
+/*
+ * A folio that was zeroed when it was allocated counts as zero once, wherever it waits in
+ * between.
+ */
 TEST_F_TIMEOUT(prezero, hugetlb_counts_as_zero_once, 600)
 {
 	static const char pool[] = SYSCTL "nr_hugepages", more[] = SYSCTL "nr_overcommit_hugepages";
@@ -653,7 +665,7 @@ TEST_F_TIMEOUT(prezero, hugetlb_counts_as_zero_once, 600)
 	EXPECT_GE(stat_of("hit_huge") - hits, 8UL);
 	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
 	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
-	/* Off and on between a use and the next. */
+	/* Switch the feature off and on between one use and the next. */
 	ASSERT_EQ(0, put(FOLDER "enabled", "2"));
 	EXPECT_TRUE(hugetlb_is_zero(16 * HUGE, 0));
 	ASSERT_EQ(0, put(FOLDER "enabled", "1"));
@@ -670,7 +682,7 @@ TEST_F_TIMEOUT(prezero, hugetlb_counts_as_zero_once, 600)
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 }
 
-/* hugetlb's pool is filled with blocks that are zero and others, and given back. */
+/* hugetlb's pool is filled with zeroed and other blocks, and given back. */
 TEST_F_TIMEOUT(prezero, hugetlb_pool, 600)
 {
 	static const char path[] = SYSCTL "nr_hugepages";
@@ -704,7 +716,7 @@ static unsigned long find_marked(unsigned long pfn, unsigned long end)
 	return found;
 }
 
-/* A page that fails is taken out of the middle of a marked block. */
+/* Memory failure takes a page out of the middle of a marked block. */
 TEST_F_TIMEOUT(prezero, memory_failure, 600)
 {
 	static const char inject[] = "/sys/kernel/debug/hwpoison/corrupt-pfn";
@@ -725,7 +737,7 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
 }
 
-/* Returns the number of a block of memory that is online and movable after @nr, or -1. */
+/* Returns the number of the first memory block after @nr that is online and movable, or -1. */
 static long next_movable(long nr)
 {
 	static const char folder[] = "/sys/devices/system/memory";
@@ -746,7 +758,7 @@ static long next_movable(long nr)
 	return found;
 }
 
-/* A block of memory with marked pages goes offline and comes back without marks. */
+/* A memory block with marked pages goes offline, and comes back without marks. */
 TEST_F_TIMEOUT(prezero, memory_hotplug, 600)
 {
 	unsigned long block, first = 0, offlined = 0;
@@ -798,9 +810,9 @@ TEST_F_TIMEOUT(prezero, contiguous_area, 600)
 }
 
 /*
- * Memory that is reported to a hypervisor, which may take it away, loses its mark.
- * What has been reported before is not zeroed, so the memory is used first. The
- * CPUs' lists lose some when they are drained, but not as many.
+ * Memory that is reported to a hypervisor, which may take it away, loses its mark. Memory that
+ * was reported before is not zeroed, so the test uses the memory first. Draining the CPUs'
+ * lists loses some marks, too, but not as many.
  */
 TEST_F_TIMEOUT(prezero, page_reporting, 600)
 {
@@ -870,7 +882,7 @@ static bool fill_file(size_t size)
 	return done == size;
 }
 
-/* With init_on_alloc all memory is to be zero that anybody is given. */
+/* With init_on_alloc, all memory that anybody gets must be zero. */
 static bool all_is_initialised(void)
 {
 	char line[4096];
@@ -878,7 +890,7 @@ static bool all_is_initialised(void)
 	return get("/proc/cmdline", line, sizeof(line)) && strstr(line, "init_on_alloc=1");
 }
 
-/* Page cache and other users do not ask for zeroed memory, and are counted. */
+/* The page cache and other users get zeroed memory that they do not ask for; that is counted. */
 TEST_F_TIMEOUT(prezero, others_waste_it, 600)
 {
 	const char *name = all_is_initialised() ? "hit_order0" : "wasted_pages";

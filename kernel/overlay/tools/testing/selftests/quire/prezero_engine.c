@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * prezero's engine "dma", on a device that fails, lies or hangs when it is told
- * to: the memory is zeroed all the same, and what a device may still write to
- * is not given to anybody.
+ * prezero's engine "dma", on a device that fails, lies or hangs on request: the memory
+ * is zeroed all the same, and memory that the device may still write to is not given
+ * to anybody.
  *
  * prezero_engine [refused]: with "refused" the device's addresses are too short
- * for this machine's memory. The device is slow, so blocks are few; its time
- * costs nothing where the guest's clock counts instructions. After lies_for_good
- * and after hangs the channel is of no use, so a boot can have one of them, as its
- * last.
+ * for this machine's memory. The device is slow, so the blocks are few; its time
+ * costs nothing if the guest's clock counts instructions. The channel is of no use
+ * after lies_for_good and after hangs, so a boot can run one of them, as its last test.
  */
 #define _GNU_SOURCE
 #include "harness.h"
@@ -53,7 +52,7 @@ TEST_F_TIMEOUT(engine, zeroes, 6000)
 	EXPECT_TRUE(reads(FOLDER "engine", "dma"));
 }
 
-/* One failure is the CPU's work; the engine goes on. */
+/* After a single failure the CPU zeroes the block, and the engine stays in use. */
 TEST_F_TIMEOUT(engine, fails, 6000)
 {
 	unsigned long failures = stat_of("engine_failures");
@@ -65,7 +64,7 @@ TEST_F_TIMEOUT(engine, fails, 6000)
 	EXPECT_TRUE(reads(FOLDER "engine", "dma"));
 }
 
-/* An engine that says that it is done when it is not is not used any more. */
+/* An engine that reports completion without having done the work is not used any more. */
 TEST_F_TIMEOUT(engine, lies, 6000)
 {
 	unsigned long drops = stat_of("engine_drops");
@@ -76,13 +75,16 @@ TEST_F_TIMEOUT(engine, lies, 6000)
 	EXPECT_EQ(drops + 1, stat_of("engine_drops"));
 	EXPECT_GT(stat_of("zeroed_pages"), 0UL);
 	EXPECT_TRUE(reads(FOLDER "engine", "cpu"));
-	/* Until somebody says so. */
+	/* It stays unused until it is selected again. */
 	EXPECT_EQ(0, put(FOLDER "engine", "dma"));
 	EXPECT_TRUE(reads(FOLDER "engine", "dma"));
 	EXPECT_EQ(0, put(FOLDER "trust_engine_stop", "0"));
 }
 
-/* One that is not trusted may do later what it said that it had done: for its own boot. */
+/*
+ * An engine that is not trusted may do later what it has reported as done. Needs a boot of its
+ * own.
+ */
 TEST_F_TIMEOUT(engine, lies_for_good, 6000)
 {
 	unsigned long kept = stat_of("quarantined_pages");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * prezero's arithmetic, as the kernel has it, against the same in 128 bits. Needs
- * no kernel of ours: it runs on the host.
+ * prezero's arithmetic, as in the kernel, against the same arithmetic in 128 bits. It does not
+ * need our kernel: it runs on the host.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ static uint64_t next(uint64_t *state)
 	return *state;
 }
 
-/* Pages of all sizes, up to 2^48 of them. */
+/* Numbers of pages of all magnitudes, up to 2^48. */
 static unsigned long some_pages(uint64_t *state)
 {
 	return next(state) >> (16 + next(state) % 48);
@@ -38,7 +38,7 @@ static bool share_is_right(uint64_t *state)
 	return prezero_share(managed, permil) == (wide)managed * permil / 1000;
 }
 
-/* Never on above the upper bound, never off below the lower, else as it was. */
+/* Never on above the upper bound, never off below the lower one, otherwise unchanged. */
 static bool active_is_right(uint64_t *state)
 {
 	unsigned long managed = some_pages(state), zeroed = managed ? next(state) % managed : 0;

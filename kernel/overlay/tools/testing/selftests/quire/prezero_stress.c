@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * prezero under load: threads that take memory, look that it is zero, dirty it
- * and give it back in pieces, while another switches the feature, scrubs,
- * compacts and turns the knobs.
+ * prezero under load: threads take memory, check that it is zero, dirty it and give
+ * it back in pieces, while another thread switches the feature, scrubs, compacts and
+ * turns the knobs.
  *
  * prezero_stress [ROUNDS [SEED [THREADS]]]: a round is one operation of every
  * thread; the sequence of each thread's operations depends on SEED alone.
@@ -58,7 +58,7 @@ static void *use_memory(void *data)
 			continue;
 		me->dirty += !all_zero(slot[i], size[i]);
 		memset(slot[i], 0xa5, size[i]);
-		/* A hole splits huge pages, and is zero when it is touched again. */
+		/* A hole splits huge pages, and must be zero when it is touched again. */
 		hole = (random >> 36) % (size[i] / PAGE) * PAGE;
 		madvise(slot[i] + hole, PAGE, MADV_DONTNEED);
 		me->dirty += !all_zero(slot[i] + hole, PAGE);

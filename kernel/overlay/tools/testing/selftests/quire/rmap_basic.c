@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Borrowed anon_vmas: who writes, splits, moves, merges and exits, in which
- * order. After each step the content must be right and the reverse map complete.
+ * Borrowed anon_vmas: processes write, split, move, merge and exit, in various orders. After
+ * each step the contents must be right and the reverse map complete.
  */
 #define _GNU_SOURCE
 #include <linux/sched.h>
@@ -52,7 +52,7 @@ static int areas_in(void *base, size_t pages)
 	return n;
 }
 
-/* Page i of each is its own area, since every other one is read-only. */
+/* Page i of each is an area by itself, because every other page is read-only. */
 static void *map_areas(void)
 {
 	void *base = map(AREAS);
@@ -104,7 +104,7 @@ TEST_F(rmap, reader_borrows_all)
 	before = upgrades();
 	EXPECT_TRUE(step(&self->child));
 	EXPECT_EQ(0, rmap_check(NULL));
-	/* The child's stack and data are written to, its areas are not. */
+	/* The child writes to its stack and data, but not to these areas. */
 	EXPECT_LT(upgrades() - before, AREAS / 2);
 	EXPECT_EQ(0, reap(&self->child));
 }
@@ -143,13 +143,19 @@ TEST_F(rmap, orphan_adopts)
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (!fork_child(&self->child, self->fd)) {
-		/* An anon_vma of its own, for it has no neighbour to share one with. */
+		/*
+		 * The area needs an anon_vma of its own, so it has no neighbour to share one
+		 * with.
+		 */
 		void *base = map(18) + PAGE;
 		pid_t parent = getpid();
 
 		munmap(base - PAGE, PAGE);
 		munmap(base + 16 * PAGE, PAGE);
-		/* Not the last page: those that only it maps need no new folio. */
+		/*
+		 * Leave out the last page: writes to pages that only the child maps need no new
+		 * folio.
+		 */
 		fill(base, 15, 7);
 		if (fork())
 			_exit(0);
@@ -159,7 +165,7 @@ TEST_F(rmap, orphan_adopts)
 		STEP(self->fd, MUST(holds(base, 16, 70)););
 		_exit(0);
 	}
-	/* The parent is gone and, having been waited for, its areas are too. */
+	/* The parent has exited and was waited for, so its areas are gone, too. */
 	EXPECT_EQ(self->child.pid, waitpid(self->child.pid, NULL, 0));
 	before = rmap_counter("adopted");
 	EXPECT_TRUE(step(&self->child));
@@ -193,7 +199,7 @@ TEST_F(rmap, split_and_merge_borrowed)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-/* Parts of what was borrowed are one area again, in whichever order they were written to. */
+/* Parts of a borrowed area become one area again, in whichever order they were written to. */
 TEST_F(rmap, parts_merge)
 {
 	char *base = map(16);
@@ -226,7 +232,7 @@ TEST_F(rmap, parts_merge)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-/* A part that was moved away and back, with the rest written to meanwhile. */
+/* A part is moved away and back, and the rest is written to meanwhile. */
 TEST_F(rmap, part_moves_back)
 {
 	char *base = map(8), *to = map(8);
@@ -368,7 +374,7 @@ static void *race(void *arg)
 	return NULL;
 }
 
-/* Whichever thread's fault comes first upgrades; the result is the same. */
+/* Whichever thread faults first upgrades the area; the result is the same. */
 static void race_to_write(void *base, int threads)
 {
 	struct racer racers[16];
@@ -405,7 +411,7 @@ TEST_F(rmap, collapse_borrowed)
 	base = (char *)(((unsigned long)area + HUGE - 1) & ~(HUGE - 1));
 	fill(base, HUGE / PAGE, 10);
 	if (!fork_child(&self->child, self->fd)) {
-		/* May fail for want of a huge page: then nothing has changed. */
+		/* This may fail for lack of a huge page: then nothing has changed. */
 		STEP(self->fd, madvise(base, HUGE, MADV_COLLAPSE);
 			MUST(holds(base, HUGE / PAGE, 10)););
 		STEP(self->fd, MUST(!mprotect(base + HUGE / 2, HUGE / 2, PROT_READ));
@@ -507,7 +513,10 @@ TEST_F(rmap, hugetlb)
 	EXPECT_EQ(0, write_text(nr_path, "0"));
 }
 
-/* Borrowers outlive the feature, fork with Linux's own code and upgrade. */
+/*
+ * Borrowers remain when the feature is switched off. They fork by Linux's own code, and
+ * upgrade.
+ */
 TEST_F(rmap, off_with_borrowers)
 {
 	void *base = map_areas();
@@ -565,13 +574,16 @@ TEST_F(rmap, drain)
 	EXPECT_EQ(0, write_text(RMAP "enabled", "1"));
 }
 
-/* A checker that finds nothing must be able to: it breaks something of this process and looks. */
+/*
+ * The checker must be able to find something: it breaks something of this process and looks for
+ * it.
+ */
 TEST_F(rmap, checker_sees_a_break)
 {
 	char *base = map(3);
 	int err;
 
-	/* Alone, so that no neighbour's anon_vma is used. */
+	/* Remove the neighbours, so that no neighbour's anon_vma is used. */
 	ASSERT_EQ(0, munmap(base, PAGE));
 	ASSERT_EQ(0, munmap(base + 2 * PAGE, PAGE));
 	*word(base, 1) = 1;
@@ -631,7 +643,7 @@ TEST_F(rmap, checker_leaves_tables_shared)
 	EXPECT_GE(shared, 1);
 	EXPECT_EQ(0, rmap_check(&report));
 	EXPECT_EQ(shared, field("/proc/self/quire", "fork_shared_tables:"));
-	/* Visited in both processes, where there is a checker. */
+	/* The checker, if there is one, visits them in both processes. */
 	if (report.pages >= 0)
 		EXPECT_GE(report.pages, 2 * (long)(HUGE / PAGE));
 	EXPECT_TRUE(step(&self->child));
@@ -639,14 +651,17 @@ TEST_F(rmap, checker_leaves_tables_shared)
 	EXPECT_EQ(0, write_text(FORK_FEATURE "enabled", fork_enabled ? "1" : "0"));
 }
 
-/* The writes of a young child are put into what it borrows, a number of them. */
+/*
+ * The first writes of a young child attach pages to the anon_vma that it borrows, up to a
+ * limit.
+ */
 TEST_F(rmap, young_writer_borrows)
 {
 	unsigned int pages = 128;
 	char *base = map(pages + 2) + PAGE;
 	long deferred = rmap_counter("deferred"), before;
 
-	/* Alone, for an anon_vma that many areas use is not written to. */
+	/* Remove the neighbours: pages are not deferred to an anon_vma that many areas use. */
 	ASSERT_EQ(0, munmap(base - PAGE, PAGE));
 	ASSERT_EQ(0, munmap(base + pages * PAGE, PAGE));
 	madvise(base, pages * PAGE, MADV_NOHUGEPAGE);
@@ -665,7 +680,7 @@ TEST_F(rmap, young_writer_borrows)
 	EXPECT_TRUE(holds(base, pages, 10));
 	before = upgrades();
 	EXPECT_TRUE(step(&self->child));
-	/* It is not young any more. */
+	/* The child is no longer young. */
 	EXPECT_GE(upgrades(), before + 1);
 	EXPECT_EQ(0, rmap_check(NULL));
 	EXPECT_EQ(0, write_text("/proc/sys/vm/compact_memory", "1"));
@@ -681,7 +696,7 @@ static pid_t clone_with(uint64_t flags)
 	return syscall(SYS_clone3, &args, sizeof(args));
 }
 
-/* clone3 forks too, with and without what it can add. */
+/* clone3() forks, too, with and without the flags that it adds. */
 TEST_F(rmap, clone3)
 {
 	static const uint64_t flags[] = { 0, CLONE_CLEAR_SIGHAND, CLONE_FS | CLONE_FILES,
@@ -714,7 +729,7 @@ TEST_F(rmap, clone3)
 	EXPECT_TRUE(holds(base, AREAS, 1000));
 }
 
-/* Many mappings and a chain of forks: bulk allocation, more than one round of it. */
+/* Many mappings and a chain of forks: bulk allocation needs more than one round. */
 TEST_F(rmap, many_areas_and_holes)
 {
 	unsigned int pages = 300;
@@ -749,7 +764,10 @@ TEST_F(rmap, many_areas_and_holes)
 	_exit(0);
 }
 
-/* A small area without pages is not linked, and one with a page that it hides is. */
+/*
+ * A small area without pages is not linked; an area with a page is linked, even if it hides the
+ * page.
+ */
 TEST_F(rmap, areas_that_map_nothing)
 {
 	void *base = map(AREAS);
@@ -804,7 +822,7 @@ static struct {
 	atomic_bool done;
 } touch;
 
-/* Write to one area after the other, a few while each fork is under way. */
+/* Writes to one area after the other, a few while each fork is under way. */
 static void *touch_all(void *unused)
 {
 	for (int i = 1, forks; i < TOUCHED; i++) {
@@ -819,7 +837,7 @@ static void *touch_all(void *unused)
 	return unused;
 }
 
-/* A child has what was written before some moment, and nothing of what was after. */
+/* A child has all that was written before some moment, and nothing that was written after it. */
 TEST_F(rmap, fork_races_with_first_writes)
 {
 	pthread_t thread;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How many areas a walk of the reverse map visits for the pages that a child made. That must
- * not grow with the siblings that its parent makes later, whichever thread or system call
- * made the pages. And which writes a borrower defers, and what the end of the budget does.
+ * How many areas a walk of the reverse map visits for the pages that a child made. The number
+ * must not grow with the siblings that the parent forks later, whichever thread or system call
+ * made the pages. Also, which writes a borrower defers, and what happens when the budget ends.
  */
 #define _GNU_SOURCE
 #include <linux/userfaultfd.h>
@@ -27,7 +27,7 @@ FIXTURE(bounded) {
 	long enabled;
 	struct child child;
 	int fd[2], stay[2];
-	char *area;	/* less than a table, alone, with a page of the parent's */
+	char *area;	/* less than a table, no neighbours, has a page of the parent */
 };
 
 /* An area that has no neighbours. */
@@ -74,7 +74,7 @@ static long borrowed_areas(void)
 	return field("/proc/self/quire", "rmap_borrowed:");
 }
 
-/* Children that share what the parent has, until the pipe is closed. */
+/* Starts children that share what the parent has, until the pipe is closed. */
 static bool start_siblings(int stay[2])
 {
 	char byte;
@@ -109,7 +109,7 @@ static void *touch(void *first)
 	return NULL;
 }
 
-/* One short-lived thread after the other, none of which makes many pages. */
+/* Runs short-lived threads one after the other; none of them makes many pages. */
 static bool threads_fill(char *area, unsigned int from, unsigned int to)
 {
 	pthread_t thread;
@@ -121,7 +121,7 @@ static bool threads_fill(char *area, unsigned int from, unsigned int to)
 	return true;
 }
 
-/* Fills an area without a fault, as a process may do for itself. */
+/* Fills an area without a fault, by userfaultfd, as a process may do for itself. */
 static bool copies_fill(char *area, unsigned int from, unsigned int to, unsigned int at_once)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -132,7 +132,7 @@ static bool copies_fill(char *area, unsigned int from, unsigned int to, unsigned
 	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
 	char *zero = map(at_once);
 
-	/* A page of the source that is not mapped would have the kernel begin again. */
+	/* If a page of the source were not mapped, the kernel would begin again. */
 	for (unsigned int i = 0; i < at_once; i++)
 		if (*word(zero, i))
 			return false;
@@ -162,8 +162,8 @@ static bool one_copy_fills(char *area, unsigned int from, unsigned int to)
 }
 
 /*
- * In the child: what the checker says about its pages. A few may be attached to the
- * parent's anon_vma: deferred ones, while the budget lasts, and reused ones.
+ * In the child: what the checker reports about the child's pages. A few may be attached to the
+ * parent's anon_vma: pages that were deferred while the budget lasted, and reused pages.
  */
 static void count_visits(long least)
 {
@@ -219,7 +219,10 @@ TEST_F(bounded, userfaultfd_in_one_call)
 #define HALF 32U
 static char *halves;
 
-/* The lower half has deferred nothing, and gets the pages that the upper half has deferred. */
+/*
+ * The lower half has deferred nothing, and takes over the pages that the upper half has
+ * deferred.
+ */
 static bool merge_and_fill(char *area, unsigned int from, unsigned int to)
 {
 	long had = borrowed_areas();
@@ -248,7 +251,7 @@ TEST_F(bounded, merged_areas)
 	EXPECT_EQ(0, munmap(halves, 2 * HALF * PAGE));
 }
 
-/* With a limit of 0 the budget is spent: the next write moves what was deferred before. */
+/* With a limit of 0 the budget is used up: the next write moves what was deferred before. */
 TEST_F(bounded, limit_becomes_zero)
 {
 	long moved = folios_moved();
@@ -278,7 +281,7 @@ TEST_F(bounded, limit_becomes_zero)
 	EXPECT_EQ(0, munmap(other, 2 * PAGE));
 }
 
-/* Does a new child go on borrowing when it writes to a page of the area? */
+/* Does a new child still borrow after it has written to a page of the area? */
 static bool child_defers(struct child *child, int fd[2], char *area)
 {
 	if (!fork_child(child, fd)) {
@@ -292,7 +295,7 @@ static bool child_defers(struct child *child, int fd[2], char *area)
 	return !reap(child);
 }
 
-/* Siblings that have anon_vmas of their own do not use the parent's, but a walk visits them. */
+/* Siblings with anon_vmas of their own do not use the parent's, but a walk visits them, too. */
 TEST_F(bounded, upgraded_siblings)
 {
 	struct child siblings[9];
@@ -309,7 +312,7 @@ TEST_F(bounded, upgraded_siblings)
 	}
 	ASSERT_EQ(0, write_text(RMAP "defer_faults", "32"));
 	EXPECT_FALSE(child_defers(&self->child, self->fd, self->area));
-	/* The last one first: it has copies of the others' pipes. */
+	/* End the last one first, because it has copies of the others' pipes. */
 	for (int i = 8; i >= 0; i--)
 		EXPECT_EQ(0, reap(&siblings[i]));
 	EXPECT_TRUE(child_defers(&self->child, self->fd, self->area));
@@ -368,7 +371,7 @@ TEST_F(bounded, shared_tables_are_not_own)
 	EXPECT_EQ(0, munmap(area, 3 * HUGE));
 }
 
-/* The end of the budget does not search areas that are longer than a table: they never defer. */
+/* When the budget ends, areas that are longer than a table are not searched: they never defer. */
 TEST_F(bounded, large_area)
 {
 	unsigned int pages = 3 * 512;
@@ -389,7 +392,7 @@ TEST_F(bounded, large_area)
 	EXPECT_EQ(0, munmap(area, pages * PAGE));
 }
 
-/* When the budget ends in one area, the deferred folios of all areas move; content stays. */
+/* When the budget ends in one area, the deferred folios of all areas move; the contents stay. */
 TEST_F(bounded, other_areas_are_upgraded)
 {
 	char *mine = map_alone(2);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A chain of forks, each generation a child of the one before. Who writes where is
- * a pattern, and so is the order in which they exit; the content must be right and
- * the reverse map complete all the while.
+ * A chain of forks, in which each generation is a child of the one before. A pattern decides
+ * which generations write where, and in which order they exit. The contents must be right and
+ * the reverse map complete at all times.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -22,7 +22,7 @@ enum leaving { PARENTS_FIRST, CHILDREN_FIRST, MIXED };
 
 struct chain {
 	pid_t pid[DEPTH];
-	int ready;		/* generations that are up and have written */
+	int ready;		/* generations that are running and have written */
 	int leave[DEPTH];	/* told to exit */
 	int bad[DEPTH];
 };
@@ -62,7 +62,7 @@ static bool writes(int pattern, int generation)
 	}
 }
 
-/* One generation; it becomes the next one in its child. */
+/* One generation; its child becomes the next one. */
 static void generations_live(struct chain *chain, int pattern, void *base,
 			     uint64_t expected[CHAIN_PAGES])
 {
@@ -85,7 +85,7 @@ static void generations_live(struct chain *chain, int pattern, void *base,
 	_exit(0);
 }
 
-/* Returns when all generations are up; false if they do not come. */
+/* Returns when all generations are running; false if they do not start. */
 static bool chain_starts(struct chain *chain, int pattern, void *base)
 {
 	uint64_t expected[CHAIN_PAGES];
@@ -112,7 +112,7 @@ static int leaver(enum leaving order, int n)
 	}
 }
 
-/* Its parent may live and not wait for it: a zombie has no memory either. */
+/* A zombie counts as ended, because it has no memory: its parent may live and not wait for it. */
 static bool has_ended(pid_t pid)
 {
 	siginfo_t info = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A child that goes on one step at a time, so that a test knows how far each of the two is. */
+/* A child that runs one step at a time, so that a test knows how far parent and child are. */
 #ifndef RMAP_CHILD_H
 #define RMAP_CHILD_H
 
@@ -27,7 +27,7 @@ static inline char child_hears(int fd)
 	return read(fd, &what, 1) == 1 ? what : 0;
 }
 
-/* In the child: @fd[0] to hear and @fd[1] to say. Returns 0 in the child. */
+/* The child reads from @fd[0] and writes to @fd[1]. Returns 0 in the child. */
 static inline pid_t fork_child(struct child *child, int fd[2])
 {
 	int down[2], up[2];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the tests of the rmap feature share: its switch, its counters, its checker. */
+/* Shared by the tests of the rmap feature: its switch, its counters, its checker. */
 #ifndef RMAP_COMMON_H
 #define RMAP_COMMON_H
 
@@ -31,7 +31,7 @@ static inline void *map(size_t pages)
 	return mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* What the checker found; -1 where it is not built in. */
+/* What the checker found; -1 if it is not built in. */
 struct rmap_report {
 	long borrowed, pages, ksm_pages, missing, chain_errors, longest_chain, unlinked, stale;
 };
@@ -63,7 +63,7 @@ static inline long read_number(const char *path)
 	return value;
 }
 
-/* The number behind a name in a file of "name: number". */
+/* The number after a name in a file with lines of "name: number". */
 static inline long field(const char *path, const char *name)
 {
 	FILE *file = fopen(path, "r");
@@ -92,7 +92,10 @@ static inline void mount_debugfs(void)
 		mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
 }
 
-/* Walk all processes; 0 where the reverse map is complete and the chains sound. */
+/*
+ * Has the checker walk all processes; returns 0 if the reverse map is complete and the chains
+ * are sound.
+ */
 static inline int rmap_check(struct rmap_report *report)
 {
 	static const struct {
@@ -136,8 +139,8 @@ static inline int rmap_check(struct rmap_report *report)
 #define FORK_FEATURE "/sys/kernel/mm/quire/fork/"
 
 /*
- * Have this process and its children share page tables over fork, whatever their size
- * and how many areas reach into one. Returns how many were shared so far, or -1.
+ * Makes fork share page tables between this process and its children, whatever their size and
+ * however many areas reach into one. Returns how many were shared so far, or -1.
  */
 static inline long share_tables(void)
 {
@@ -147,7 +150,7 @@ static inline long share_tables(void)
 	return read_number(FORK_FEATURE "stats/tables_shared");
 }
 
-/* Ends that; has any table been shared since? */
+/* Ends that; returns whether any table has been shared since. */
 static inline bool shared_tables_since(long before)
 {
 	long now = read_number(FORK_FEATURE "stats/tables_shared");
@@ -156,7 +159,7 @@ static inline bool shared_tables_since(long before)
 	return !write_text(FORK_FEATURE "mixed", "0") && before >= 0 && now > before;
 }
 
-/* Some swap, once a boot: 64 MiB of zram. False where there is none. */
+/* Provides some swap, once per boot: 64 MiB of zram. Returns false if there is none. */
 static inline bool have_swap(void)
 {
 	char line[128];
@@ -168,14 +171,17 @@ static inline bool have_swap(void)
 		fclose(file);
 	if (swap)
 		return true;
-	/* Another test's, which that has switched off. */
+	/* The device may be from another test, which has switched its swap off. */
 	write_text("/sys/block/zram0/reset", "1");
 	if (write_text("/sys/block/zram0/disksize", "64M"))
 		return false;
 	return !system("mkswap /dev/zram0 >/dev/null 2>&1 && swapon /dev/zram0 2>/dev/null");
 }
 
-/* On, with nothing deferred, so that the first write shows. Returns whether all is well so far. */
+/*
+ * Switches the feature on, with nothing deferred, so that the first write shows. Returns
+ * whether all is well so far.
+ */
 static inline bool rmap_begin(void)
 {
 	mount_debugfs();
@@ -183,7 +189,10 @@ static inline bool rmap_begin(void)
 	       !rmap_check(NULL);
 }
 
-/* @enabled: as it was before, negative where there is no such feature. Returns whether all is well. */
+/*
+ * @enabled is what it was before, or negative if there is no such feature. Returns whether all
+ * is well.
+ */
 static inline bool rmap_end(long enabled)
 {
 	return enabled < 0 ||

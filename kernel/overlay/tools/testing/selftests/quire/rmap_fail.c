@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Borrowed anon_vmas when the allocator says no. Needs CONFIG_FAILSLAB.
- */
+/* Borrowed anon_vmas when allocations fail. Needs CONFIG_FAILSLAB. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -22,7 +20,7 @@ static bool pages_hold(void *base, unsigned int first, unsigned int more)
 	return true;
 }
 
-/* From here on every allocation of an anon_vma by a task that asks for it fails. */
+/* From here on every allocation of an anon_vma fails, in tasks that have asked for it. */
 static int fail_anon_vmas(bool on)
 {
 	int err = write_text(FAIL_THESE, on ? "1" : "0");
@@ -37,19 +35,19 @@ static int fail_anon_vmas(bool on)
 	return write_text(FAILSLAB "probability", on ? "100" : "0");
 }
 
-/* In a borrower. Returns 0, or the number of the step that went wrong. */
+/* Runs in a borrower. Returns 0, or the number of the step that went wrong. */
 static int write_without_memory(void *base)
 {
 	if (write_text("/proc/self/make-it-fail", "1"))
 		return 1;
 	for (unsigned int i = 0; i < PAGES; i++)
 		*word(base, i) = 100 + i;
-	/* Nothing else while it may fail: a new area could not be written to. */
+	/* Do nothing else while allocations may fail: a new area could not be written to. */
 	if (write_text("/proc/self/make-it-fail", "0"))
 		return 2;
 	if (rmap_check(NULL))
 		return 3;
-	/* Now it can; its pages are in both trees. */
+	/* Now the upgrade succeeds; the area's pages are in both trees. */
 	if (mprotect(base, PAGES / 2 * PAGE, PROT_NONE) ||
 	    madvise(word(base, PAGES / 2), PAGE, MADV_DONTNEED))
 		return 4;
@@ -59,7 +57,7 @@ static int write_without_memory(void *base)
 	return pages_hold(base, PAGES / 2 + 1, 100) ? 0 : 6;
 }
 
-/* A borrower that cannot be upgraded writes to what it borrows, and all is well. */
+/* If a borrower cannot be upgraded, its pages are attached to what it borrows, and all is well. */
 TEST(upgrade_fails)
 {
 	long enabled = read_number(RMAP "enabled"), failed;
@@ -93,9 +91,9 @@ TEST(upgrade_fails)
 }
 
 /*
- * The child's stack, heap and data get anonymous pages that they have not had, which ends
- * their borrowing. A write to one that they have may not: where the parent has written
- * first, the page is the child's alone, and is used as it is.
+ * The child's stack, heap and data get new anonymous pages, which ends their borrowing. A write
+ * to a page that they already have may not end it: if the parent has written first, the page is
+ * the child's alone, and is used as it is.
  */
 static void upgrade_all_else(void)
 {
@@ -107,7 +105,7 @@ static void upgrade_all_else(void)
 	heap[PAGE] = data[PAGE] + stack[0];
 }
 
-/* In a borrower. Returns 0, or the number of the step that went wrong. */
+/* Runs in a borrower. Returns 0, or the number of the step that went wrong. */
 static int split_without_memory(char *base)
 {
 	long had = field("/proc/self/quire", "rmap_inside:"), inherited = rmap_counter("inherited");
@@ -121,7 +119,10 @@ static int split_without_memory(char *base)
 	      mremap(base + 9 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to ? 3 : 0;
 	if (write_text("/proc/self/make-it-fail", "0") || err)
 		return err ?: 4;
-	/* One area is five: before page 5, it, up to 9, after that, and where 9 is now. */
+	/*
+	 * One area has become five: before page 5, page 5, up to page 9, after that, and where
+	 * page 9 is now.
+	 */
 	has = field("/proc/self/quire", "rmap_inside:");
 	if (has != had + 4) {
 		fprintf(stderr, "# %ld areas have their link inside, not %ld\n", has, had + 4);
@@ -131,14 +132,14 @@ static int split_without_memory(char *base)
 		return 8;
 	if (rmap_check(NULL))
 		return 9;
-	/* Each has an anon_vma now, its own or a neighbour's. */
+	/* Each part has an anon_vma now, its own or a neighbour's. */
 	*word(base, 0) = *word(base, 6) = *word(base, 12) = *word(to, 0) = 200;
 	if (rmap_check(NULL))
 		return 6;
 	return *word(base, 5) == 5 && *word(base, 13) == 13 ? 0 : 7;
 }
 
-/* An area that is split or moved, but not upgraded before: the parts have links inside, too. */
+/* If an area is split or moved without an upgrade, its parts have links inside, too. */
 TEST(split_borrows)
 {
 	long enabled = read_number(RMAP "enabled");
@@ -170,7 +171,10 @@ TEST(split_borrows)
 	EXPECT_EQ(0, write_text(RMAP "enabled", enabled ? "1" : "0"));
 }
 
-/* The allocation that fails, counted from now on; 0: none, or how many are left. */
+/*
+ * Makes the @nth allocation from now on fail; 0: none. If @nth is negative, returns how many
+ * are left.
+ */
 static int fail_nth(int nth)
 {
 	char text[16];
@@ -182,8 +186,8 @@ static int fail_nth(int nth)
 }
 
 /*
- * fork() whose allocation number @nth fails; the child, if there is one, looks at its
- * memory. Returns whether it needed so many: then nothing is left to count down.
+ * fork() with its allocation number @nth failing; the child, if there is one, checks its
+ * memory. Returns whether fork() made so many allocations: then nothing is left to count down.
  */
 static bool fork_without(struct __test_metadata *_metadata, void *base, int nth, int *failed)
 {
@@ -205,7 +209,7 @@ static bool fork_without(struct __test_metadata *_metadata, void *base, int nth,
 	return injected;
 }
 
-/* Areas of one file, which wait at fork to be linked together, some of them to its end. */
+/* Maps areas of one file, which wait at fork to be linked together, some of them until its end. */
 static bool map_file_areas(void)
 {
 	int file = memfd_create("areas", 0);
@@ -217,7 +221,7 @@ static bool map_file_areas(void)
 	return !close(file);
 }
 
-/* fork() without one of its allocations, for each of them, until it needs no more. */
+/* Makes each of fork()'s allocations fail in turn, until fork() needs no more of them. */
 TEST(fork_fails_anywhere)
 {
 	long enabled = read_number(RMAP "enabled");
@@ -243,7 +247,7 @@ TEST(fork_fails_anywhere)
 	for (nth = 1; nth < 2000 && fork_without(_metadata, base, nth, &failed); nth++)
 		if (nth % 16 == 0)
 			ASSERT_EQ(0, rmap_check(NULL));
-	/* It must have come to the areas and their links. */
+	/* The failures must have reached the areas and their links. */
 	EXPECT_GT(failed, PAGES / 4);
 	EXPECT_LT(nth, 2000);
 	EXPECT_TRUE(pages_hold(base, 0, 0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Many areas of one file at fork: those that map nothing enter the file's tree
- * together, and a truncation must find the child's pages all the same.
+ * Many areas of one file at fork. Those that map nothing enter the file's tree together, and a
+ * truncation must still find the child's pages.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -19,7 +19,10 @@
 #define AREA_PAGES 2
 #define FILE_PAGES (AREAS * AREA_PAGES)
 #define FILE_SIZE (FILE_PAGES * PAGE)
-/* Four times three areas go with the next written one; those after the last fill two batches. */
+/*
+ * Three areas go with the next written one, four times; those after the last written one fill
+ * two batches.
+ */
 #define LINKED (4 * 3 + 2 * 7 + 6)
 #define ROUNDS 60
 
@@ -44,13 +47,13 @@ static bool is_written(unsigned int area)
 	return area < 20 && area % 4 == 0;
 }
 
-/* Only the first page of an area is ever written to: its second is the file's. */
+/* Only the first page of an area is ever written to; the second one stays the file's. */
 static uint64_t expected(unsigned int page)
 {
 	return page % AREA_PAGES == 0 && is_written(page / AREA_PAGES) ? page : 0;
 }
 
-/* Use a page, which may be past the file's end. The jump leaves nothing half done here. */
+/* Uses a page, which may be past the file's end. The jump leaves nothing half done here. */
 static __attribute__((noinline)) void touch(void *base, unsigned int page)
 {
 	if (sigsetjmp(no_page, 1))
@@ -67,7 +70,7 @@ static void touch_all(void *base)
 		touch(base, page);
 }
 
-/* Private and shared areas of a file in turn, so that none is merged with its neighbour. */
+/* Maps private and shared areas of a file in turn, so that none is merged with its neighbour. */
 static void *map_file(int fd)
 {
 	char *base = map(FILE_PAGES);
@@ -85,7 +88,7 @@ static void *map_file(int fd)
 	return base;
 }
 
-/* How many areas of one fork are linked under another's lock. */
+/* How many areas of one fork are linked under a lock that was taken for another area. */
 static long linked_by_fork(void)
 {
 	long linked = rmap_counter("file_linked");
@@ -124,7 +127,7 @@ FIXTURE_TEARDOWN(files)
 	ASSERT_TRUE(rmap_end(self->enabled));
 }
 
-/* What the child maps after fork goes with the file's end, in each of its areas. */
+/* What the child maps after fork goes away in each of its areas when the file is truncated. */
 TEST_F(files, truncated_after_fork)
 {
 	EXPECT_LE(LINKED, linked_by_fork() - self->own);
@@ -145,7 +148,7 @@ TEST_F(files, truncated_after_fork)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-/* The child's shared areas that may be written to count: such a file cannot be sealed. */
+/* The child's writable shared areas count: a file that has some cannot be sealed. */
 TEST_F(files, writers_count)
 {
 	int file = memfd_create("sealed", MFD_ALLOW_SEALING);
@@ -186,8 +189,9 @@ static void *truncate_often(void *arg)
 }
 
 /*
- * A file shrinks and grows, and the feature comes and goes, while the mappers fork. The
- * kernel complains of a page that leaves the page cache and is still mapped.
+ * A file shrinks and grows, and the feature is switched off and on, while the processes that
+ * map the file fork. The kernel complains if a page leaves the page cache while it is still
+ * mapped.
  */
 TEST_F(files, truncated_during_fork)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Links that are inside of an area: which areas have them, what moves them out,
- * and who must find them: reclaim, migration, a process that takes all locks.
+ * Links that are inside an area: which areas have them, what moves them out, and what must find
+ * them: reclaim, migration, and a process that takes all its locks.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -24,7 +24,7 @@ FIXTURE(inside) {
 	char *base;
 };
 
-/* Every other page is read-only, so that each page is an area. */
+/* Every other page is read-only, so each page is an area. */
 FIXTURE_SETUP(inside)
 {
 	self->enabled = read_number(RMAP "enabled");
@@ -62,7 +62,7 @@ static int fork_and_wait(void)
 	return waitpid(pid, &status, 0) == pid ? status : -1;
 }
 
-/* More than reading a file needs, below whoever calls. */
+/* Touches more of the stack below the caller than reading a file needs. */
 static __attribute__((noinline)) void touch_stack(void)
 {
 	volatile char room[16 * PAGE];
@@ -72,9 +72,9 @@ static __attribute__((noinline)) void touch_stack(void)
 }
 
 /*
- * Areas of this process with their link inside. To count them is to write to stack and
- * heap, some of it after the count, so do all of that before: no write in between two
- * counts is the first of its page then.
+ * Counts the areas of this process that have their link inside. Counting writes to stack and
+ * heap, some of it after the count. So do all of that once before: then no write between two
+ * counts is the first to its page.
  */
 static long inside(void)
 {
@@ -88,7 +88,7 @@ static long links(void)
 	return field("/proc/self/quire", "rmap_links:");
 }
 
-/* In a child: so many generations that only read, one after the other. */
+/* Runs in a child: @left generations that only read, one after the other. */
 static void generations(char *base, int left)
 {
 	pid_t pid;
@@ -105,7 +105,10 @@ static void generations(char *base, int left)
 	MUST(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
 }
 
-/* Those that only read need no link that is allocated, the last no more than the first. */
+/*
+ * Generations that only read need no allocated link, and the last one needs no more than the
+ * first.
+ */
 TEST_F(inside, readers_of_readers)
 {
 	char *base = self->base;
@@ -121,7 +124,10 @@ TEST_F(inside, readers_of_readers)
 	EXPECT_LE(rmap_counter("linked_inside") - found, rmap_counter("borrowed") - borrowed);
 }
 
-/* A write makes two links of one that was inside; the area's neighbours keep theirs. */
+/*
+ * A write turns one link inside into two allocated ones; the neighbours of the area keep
+ * theirs.
+ */
 TEST_F(inside, write_moves_it_out)
 {
 	char *base = self->base;
@@ -140,7 +146,10 @@ TEST_F(inside, write_moves_it_out)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-/* An area of a file needs its place in the file's tree, and /dev/zero is a file. */
+/*
+ * An area of a file has no room for a link: it needs its place in the file's tree. /dev/zero is
+ * a file.
+ */
 TEST_F(inside, not_in_areas_of_files)
 {
 	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
@@ -153,7 +162,10 @@ TEST_F(inside, not_in_areas_of_files)
 	if (!fork_child(&self->child, self->fd)) {
 		STEP(self->fd, long had = inside();
 			MUST(had >= AREAS && *word(base, 1) == 7);
-			/* The areas are three, none of which was inside, nor makes another one be. */
+			/*
+			 * The mapping becomes three areas. None of them had its link inside,
+			 * and none has it now.
+			 */
 			MUST(!mprotect(base + PAGE, PAGE, PROT_READ) && inside() == had););
 		STEP(self->fd, MUST(!munmap(base, 3 * PAGE)););
 		_exit(0);
@@ -174,7 +186,7 @@ TEST_F(inside, ranges_change)
 	if (!fork_child(&self->child, self->fd)) {
 		STEP(self->fd, long had = inside();
 			MUST(!munmap(base + 30 * PAGE, 2 * PAGE));
-			/* What follows is free: it grows where it is. */
+			/* The addresses after the area are free, so it grows in place. */
 			MUST(mremap(base + 29 * PAGE, PAGE, 3 * PAGE, 0) == base + 29 * PAGE);
 			MUST(inside() == had - 2););
 		/* Three areas become one. */
@@ -199,12 +211,12 @@ TEST_F(inside, ranges_change)
 	EXPECT_TRUE(holds(base));
 }
 
-/* A stack grows while its area borrows, and its new pages are found by the link inside. */
+/* A stack grows while its area borrows; its new pages are found by the link inside. */
 TEST_F(inside, stack_grows)
 {
 	char *room = map(600), *low = room + 596 * PAGE;
 
-	/* Room that nothing is mapped in: the guard gap. */
+	/* Leave room with nothing mapped, for the guard gap. */
 	ASSERT_EQ(0, munmap(room, 600 * PAGE));
 	ASSERT_EQ(low, mmap(low, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS |
 			    MAP_FIXED | MAP_GROWSDOWN, -1, 0));
@@ -229,7 +241,10 @@ TEST_F(inside, stack_grows)
 	EXPECT_EQ(0, munmap(low, 4 * PAGE));
 }
 
-/* The owner of the anon_vmas is gone: reclaim and migration find the pages by what borrows. */
+/*
+ * The owner of the anon_vmas is gone: reclaim and migration find the pages through the
+ * borrowers.
+ */
 TEST_F(inside, owner_is_gone)
 {
 	if (!have_swap())
@@ -239,7 +254,7 @@ TEST_F(inside, owner_is_gone)
 		char *own = map(AREAS), *one = map(4);
 		pid_t parent = getpid();
 
-		/* One area that is nobody's neighbour, before there is an anon_vma. */
+		/* An area without neighbours, before it has an anon_vma. */
 		MUST(!munmap(one, PAGE) && !munmap(one + 3 * PAGE, PAGE));
 		*word(one, 1) = 7;
 		for (int i = 0; i < AREAS; i++)
@@ -255,8 +270,8 @@ TEST_F(inside, owner_is_gone)
 			MUST(field("/proc/self/status", "VmSwap:") > 0););
 		STEP(self->fd, MUST(holds(own)););
 		/*
-		 * What nobody else has is adopted: for that the link moves out, too.
-		 * Writes of pages that are here would be served without an anon_vma.
+		 * An anon_vma that no other process uses is adopted: for that, the link moves
+		 * out, too. A write to a page that is here would not need an anon_vma.
 		 */
 		STEP(self->fd, long had = inside();
 			long adopted = rmap_counter("adopted");
@@ -279,7 +294,10 @@ TEST_F(inside, owner_is_gone)
 	EXPECT_GT(wait(NULL), 0);
 }
 
-/* Who takes all locks of a process takes the anon_vmas' of these areas, and lets go of them. */
+/*
+ * A process that takes all its locks takes the locks of these areas' anon_vmas, and releases
+ * them.
+ */
 TEST_F(inside, all_locks)
 {
 	char *base = self->base;
@@ -298,12 +316,12 @@ TEST_F(inside, all_locks)
 	EXPECT_TRUE(step(&self->child));
 	EXPECT_EQ(0, rmap_check(NULL));
 	EXPECT_EQ(0, reap(&self->child));
-	/* The locks were the parent's, too. */
+	/* The locks were also the parent's. */
 	EXPECT_TRUE(holds(base));
 	*word(base, 2) = 102;
 }
 
-/* A child that wipes the area, and one that gets a copy of it when the feature is off. */
+/* A child that wipes the area, and a child that gets a copy of it while the feature is off. */
 TEST_F(inside, wiped_and_off)
 {
 	char *base = self->base;

@@ -54,7 +54,7 @@ static struct {
 } model[PAGES];
 
 static int sockets[PROCESSES][2];
-static pid_t *pids;	/* in memory that all processes share, for who moves their pages */
+static pid_t *pids;	/* shared by all, for the process that moves their pages */
 static uint64_t state;
 static bool deep, shared, moved;
 static int youngest;
@@ -123,7 +123,7 @@ static bool move(const struct order *order)
 
 	if (overlap || !all_mapped(first, count))
 		return true;
-	/* The target may be unmapped although the move fails, at areas' borders. */
+	/* At the borders of areas, the target may be unmapped although the move fails. */
 	munmap(at(to), count * PAGE);
 	model_set(to, count, false);
 	if (mremap(at(first), count * PAGE, count * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
@@ -152,7 +152,7 @@ static void discard(const struct order *order)
 		model[i].value = 0;
 }
 
-/* Pages of a process to a node; 0: of this one. */
+/* Moves pages of a process to a node; @pid 0 is this process. */
 static void migrate(pid_t pid, unsigned int first, unsigned int count, int node)
 {
 	static int nodes[PAGES], status[PAGES];
@@ -208,7 +208,7 @@ static bool obey(const struct order *order)
 	}
 }
 
-/* A process: obeys until it is told to exit or the driver is gone. */
+/* A process: it obeys until it is told to exit or the driver is gone. */
 static void live(int self)
 {
 	struct order order;
@@ -261,7 +261,7 @@ static bool tell_to_fork(int process, struct order *order)
 	return true;
 }
 
-/* Wait until its memory is gone. Its parent may live: then it stays a zombie. */
+/* Waits until the process's memory is gone. If its parent lives, it stays a zombie. */
 static bool tell_to_exit(int process, const struct order *order)
 {
 	pid_t pid = pids[process];
@@ -277,7 +277,7 @@ static bool tell_to_exit(int process, const struct order *order)
 		int n = file ? fscanf(file, "%*d %63s %c", name, &status) : 0;
 		unsigned int exit_code = 0;
 
-		/* The last field of stat is the exit code, as wait() has it. */
+		/* The last field of stat is the exit code, in the format of wait(). */
 		while (n == 2 && fscanf(file, "%u", &exit_code) == 1)
 			code = exit_code;
 		if (file)
@@ -318,7 +318,7 @@ static bool one_step(void)
 	order.to = chance(PAGES - order.count + 1);
 	if (order.what == FORK)
 		return tell_to_fork(process, &order);
-	/* The oldest first, or a chain would not last. */
+	/* The oldest one exits first, or a chain would not last. */
 	if (order.what == EXIT && deep)
 		for (process = (youngest + 1) % PROCESSES; !pids[process];)
 			process = (process + 1) % PROCESSES;
@@ -350,8 +350,8 @@ static int run(unsigned long steps)
 }
 
 /*
- * Until it is killed: some pages of a process, then some of another. A few at a time, for
- * they are all without an entry until the last of them has been copied.
+ * Moves some pages of one process, then some of another, until it is killed. It moves a few at
+ * a time, because all of them are without an entry until the last one has been copied.
  */
 static void move_for_ever(void)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Fork while somebody else changes the entries of the parent's pages: an entry that is
- * being replaced is empty for a moment, and the child must have its page all the same.
- * Most at risk is a small area, at which fork looks to see whether it has any page.
+ * Fork while another process changes the entries of the parent's pages. An entry that is being
+ * replaced is empty for a moment, and the child must have its page all the same. Small areas
+ * are most at risk, because fork checks whether they have any page.
  */
 #define _GNU_SOURCE
 #include <linux/mempolicy.h>
@@ -22,7 +22,10 @@
 /* A page that is offline is lost until the next boot. */
 #define MOST_OFFLINE 300
 
-/* What areas there are, and how many: those with one page to be lost are most at risk. */
+/*
+ * The kinds of areas, and how many there are of each: those with a single page are most at
+ * risk.
+ */
 static const struct {
 	unsigned int pages;
 	bool writable, file;
@@ -41,7 +44,7 @@ static struct area {
 } areas[MOST_AREAS];
 static unsigned int nr_areas, nr_pages;
 static void *pages[MOST_PAGES];
-/* Few contents, of which KSM finds several. */
+/* Use few contents, so that KSM finds pages that are alike. */
 static bool alike;
 
 static uint64_t wanted(const struct area *area, unsigned int page)
@@ -49,7 +52,7 @@ static uint64_t wanted(const struct area *area, unsigned int page)
 	return alike ? 1 + page % 4 + area->round % 2 : 1000 * area->round + (area - areas) + page;
 }
 
-/* How many pages have other content than they should have? */
+/* How many pages have the wrong contents? */
 static int wrong(void)
 {
 	int n = 0;
@@ -66,7 +69,7 @@ static void write_all(struct area *area)
 		*word(area->at, i) = wanted(area, i);
 }
 
-/* Between two pages that nobody may touch, so that it is an area by itself. */
+/* Makes an area between two inaccessible pages, so that it is not merged with others. */
 static bool make_area(unsigned int kind, int file)
 {
 	struct area *area = &areas[nr_areas];
@@ -108,14 +111,14 @@ static void unmap_areas(void)
 		munmap(area->at, area->pages * PAGE);
 }
 
-/* What disturbs the parent, each in a child of it that is killed at the end. */
+/* These disturb the parent. Each runs in a child of the parent, and is killed at the end. */
 
 static void migrate(pid_t owner)
 {
 	static int nodes[MOST_PAGES], status[MOST_PAGES];
 
 	for (unsigned int round = 1;; round++) {
-		/* The large ones, which are last, now and then. */
+		/* Move the large areas, which are last, only now and then. */
 		unsigned int nr = round % 8 ? nr_pages - 2 * HUGE_PAGES : nr_pages;
 
 		for (unsigned int i = 0; i < nr; i++)
@@ -136,7 +139,7 @@ static void compact(pid_t owner)
 		write_text("/proc/sys/vm/compact_memory", "1");
 }
 
-/* The kernel's thread does it. */
+/* The kernel's thread merges pages. */
 static void merge(pid_t owner)
 {
 	pause();
@@ -239,7 +242,7 @@ FIXTURE_TEARDOWN(moves)
 	EXPECT_TRUE(rmap_end(self->enabled));
 }
 
-/* Other content here and there; for compaction other pages, too, which it has not moved yet. */
+/* Changes some of the contents. For compaction, maps new pages, which it has not moved yet. */
 static bool change(int round, bool afresh)
 {
 	if (afresh) {
@@ -266,7 +269,10 @@ TEST_F(moves, child_has_every_page)
 	long before = field(variant->file, variant->counter);
 	int forks = fewer_if_slow(variant->forks), status, bad = 0;
 
-	/* As many forks as it takes the disturber to do something, and then some. */
+	/*
+	 * Fork as often as it takes until the disturber has done something, and at least @forks
+	 * times.
+	 */
 	for (int i = 0; i < forks || field(variant->file, variant->counter) <= before; i++) {
 		pid_t pid = fork();
 
@@ -281,7 +287,7 @@ TEST_F(moves, child_has_every_page)
 	EXPECT_EQ(0, bad);
 }
 
-/* Move all pages that a process may only read, as RELRO. Returns how many there were. */
+/* Moves all pages that a process may only read, such as RELRO. Returns how many there were. */
 static int move_read_only(pid_t pid, int node)
 {
 	static void *found[4096];
@@ -308,7 +314,7 @@ static int move_read_only(pid_t pid, int node)
 	return n;
 }
 
-/* The tables of addresses of a program and its libraries are small areas of one or few pages. */
+/* The address tables of a program and its libraries are small areas of one or a few pages. */
 TEST(relro_of_a_shell)
 {
 	long enabled = read_number(RMAP "enabled");

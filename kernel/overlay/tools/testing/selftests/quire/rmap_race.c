@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Migration, compaction and reclaim while processes fork, write, split and exit:
- * whoever changes page table entries by the reverse map must find them all.
+ * code that changes page table entries by the reverse map must find them all.
  *
  * Usage: rmap_race [SECONDS [shared]]
  *
@@ -39,7 +39,7 @@ static bool holds(const uint64_t *wanted)
 	return true;
 }
 
-/* A generation: writes some, splits some, forks on, and compares all the while. */
+/* A generation writes some pages, splits some areas, forks, and compares all the while. */
 static int generation(unsigned int depth, unsigned int seed, uint64_t *wanted)
 {
 	int status = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * userfaultfd fills and moves pages in areas that borrow their anon_vma: what arrives
- * that way is found by the reverse map, in the child and not in its parent.
+ * userfaultfd fills and moves pages in areas that borrow their anon_vma. The reverse map finds
+ * the pages that arrive that way, in the child and not in its parent.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include "rmap_common.h"
 
 #define PAGES 64
-#define FILLED 32			/* the first ones, by the parent */
+#define FILLED 32			/* the first pages, filled by the parent */
 #define HUGE (2UL << 20)
 
 static void fill(char *base, unsigned int pages, uint64_t value)
@@ -32,7 +32,7 @@ static bool holds(char *base, unsigned int pages, uint64_t value)
 	return true;
 }
 
-/* Returns a descriptor that the missing pages of an area are reported by, or -1. */
+/* Returns a userfaultfd that reports the missing pages of an area, or -1. */
 static int watch(char *area, size_t len)
 {
 	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_MOVE };
@@ -90,13 +90,13 @@ FIXTURE(uffd) {
 	long enabled;
 	struct child child;
 	int fd[2];
-	char *to, *from;	/* two areas with a hole between them, of which the parent has pages */
+	char *to, *from;	/* two areas, a hole between them; the parent has pages in both */
 };
 
 FIXTURE_VARIANT(uffd) {
 	const char *defer;
 };
-/* A child's first write ends the borrowing, or does not. */
+/* A child's first write ends the borrowing in the first variant only. */
 FIXTURE_VARIANT_ADD(uffd, at_once) { .defer = "0" };
 FIXTURE_VARIANT_ADD(uffd, deferred) { .defer = "4096" };
 
@@ -119,7 +119,7 @@ FIXTURE_SETUP(uffd)
 
 FIXTURE_TEARDOWN(uffd)
 {
-	/* The parent has what it had, and nothing where the child's pages came. */
+	/* The parent has its old contents, and nothing where the child's pages arrived. */
 	EXPECT_TRUE(holds(self->to, FILLED, 10));
 	EXPECT_EQ(0, *word(self->to, FILLED + 1));
 	EXPECT_TRUE(holds(self->from, FILLED, 100));
@@ -128,7 +128,7 @@ FIXTURE_TEARDOWN(uffd)
 	ASSERT_TRUE(rmap_end(self->enabled));
 }
 
-/* Reclaim and migration find the child's pages; both processes have them as they were. */
+/* Reclaim and migration find the child's pages; the contents do not change in either process. */
 static bool found_by_reclaim(void)
 {
 	return !rmap_check(NULL) && !write_text("/proc/sys/vm/compact_memory", "1") &&
@@ -168,7 +168,7 @@ TEST_F(uffd, copy)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-/* A page of the child's own goes from one borrower to another; one of its parent's may not. */
+/* A page of the child's own moves from one borrower to another; a page of its parent's may not. */
 TEST_F(uffd, move)
 {
 	long borrowed = rmap_counter("borrowed");
@@ -180,13 +180,13 @@ TEST_F(uffd, move)
 		MUST(fd >= 0);
 		MUST(move_in(fd, self->to + FILLED * PAGE, self->from, 1) == -EBUSY);
 		MUST(*word(self->from, 0) == 100);
-		/* New, and copied: nobody else's. */
+		/* These are new pages and copies, which no other process has. */
 		STEP(self->fd, fill(self->from, FILLED + 8, 300););
 		STEP(self->fd, MUST(!move_in(fd, self->to + FILLED * PAGE, self->from, 16)););
 		STEP(self->fd, MUST(holds(self->to, FILLED, 10));
 			MUST(holds(self->to + FILLED * PAGE, 16, 300));
 			MUST(holds(self->from + 16 * PAGE, FILLED - 8, 316)););
-		/* From swap, too, whose entries move as they are. */
+		/* Pages also move from swap; swap entries move as they are. */
 		STEP(self->fd, MUST(!madvise(self->from, PAGES * PAGE, MADV_PAGEOUT)););
 		STEP(self->fd, MUST(!move_in(fd, self->to + (FILLED + 16) * PAGE,
 					     self->from + 16 * PAGE, 8)););
@@ -205,7 +205,7 @@ TEST_F(uffd, move)
 	EXPECT_EQ(0, reap(&self->child));
 }
 
-/* The same in a page table that the two share until then. */
+/* The same, in a page table that both processes share until then. */
 TEST_F(uffd, in_a_shared_table)
 {
 	long fork_enabled = read_number(FORK_FEATURE "enabled"), tables;

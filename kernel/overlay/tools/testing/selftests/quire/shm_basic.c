@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Processes that map the same shared memory share its page tables: kinds, who may, books. */
+/*
+ * Processes that map the same shared memory share its page tables: which kinds of memory, which
+ * processes, and the accounts.
+ */
 #define _GNU_SOURCE
 #include <sys/ipc.h>
 #include <sys/mount.h>
@@ -22,7 +25,7 @@ struct segment {
 	char *area;
 };
 
-/* Map the segment anew, as a process would that does not descend from ours. */
+/* Maps the segment anew, as a process that does not descend from ours would. */
 static char *attach(struct segment *s)
 {
 	char *area;
@@ -34,7 +37,7 @@ static char *attach(struct segment *s)
 	return map_file(s->fd, TABLES, PROT_READ | PROT_WRITE);
 }
 
-/* Map it as one who may only read it. */
+/* Maps it as a process that may only read it. */
 static char *attach_reader(struct segment *s)
 {
 	char path[32], *area;
@@ -96,7 +99,10 @@ static void destroy(struct segment *s)
 		umount(MOUNT);
 }
 
-/* r: read all; f: faults of that; W: rewrite all; v: verify; s: tables; a: attach anew */
+/*
+ * r: read all; f: faults that reading all takes; W: rewrite all; v: verify; s: tables; a:
+ * attach anew
+ */
 static long serve(char command, void *arg)
 {
 	struct segment *s = arg;
@@ -150,7 +156,7 @@ FIXTURE_TEARDOWN(kinds)
 {
 	destroy(&self->s);
 	EXPECT_TRUE(tables_consistent());
-	/* Nobody uses them, so nothing is left of them. */
+	/* No process uses the tables, so nothing is left of them. */
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
@@ -166,7 +172,7 @@ TEST_SLOW(kinds, shares)
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->s));
 	if (variant->kind != ANON)
 		EXPECT_EQ(1, ask(&self->child, 'a'));
-	/* What we faulted in is there for the child: one fault joins it to a table. */
+	/* The child finds what the parent faulted in: one fault joins the child to a table. */
 	EXPECT_GE(TABLES + 2, ask(&self->child, 'f'));
 	EXPECT_EQ(TABLES, ask(&self->child, 's'));
 	EXPECT_EQ(self->tables + TABLES, shm_number("tables"));
@@ -194,7 +200,7 @@ TEST_SLOW(kinds, first_leaves_first)
 		unsigned long bad = wrong(self->s.area, PAGES, 7);
 
 		close(to[1]);
-		/* The parent has unmapped its own when this returns. */
+		/* The parent has unmapped its own area when this returns. */
 		(void)!read(to[0], &c, 1);
 		bad += wrong(self->s.area, PAGES, 7);
 		fill(self->s.area, PAGES, 8);
@@ -216,13 +222,13 @@ TEST_SLOW(kinds, first_leaves_first)
 	ASSERT_NE(NULL, self->s.area);
 }
 
-/* Linux takes VM_SHARED from such areas: they share with each other, and stay read-only. */
+/* Linux clears VM_SHARED in such areas: they share with each other, and stay read-only. */
 TEST_SLOW(kinds, readers_share)
 {
 	char *area, *other;
 	int mem;
 
-	/* It has neither a name nor a descriptor. */
+	/* Anonymous memory has neither a name nor a descriptor. */
 	if (variant->kind == ANON)
 		return;
 	area = attach_reader(&self->s);
@@ -239,7 +245,7 @@ TEST_SLOW(kinds, readers_share)
 	close(mem);
 	fill(self->s.area, PAGES, 8);
 	EXPECT_EQ(0, wrong(other, PAGES, 8));
-	/* Half of it goes, the other mapping keeps its tables. */
+	/* Half of one mapping goes; the other mapping keeps its tables. */
 	EXPECT_EQ(0, munmap(area, LEN / 2));
 	EXPECT_EQ(0, mprotect(area + LEN / 2, LEN / 2, PROT_NONE));
 	EXPECT_EQ(SIGSEGV, touch_signal(area + LEN / 2, false));
@@ -329,7 +335,7 @@ TEST_SLOW(who, small_or_unwilling)
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	ASSERT_EQ(0, write_word("/proc/self/quire", "default"));
 	munmap(area, LEN);
-	/* Nothing but whole tables. */
+	/* Only whole tables are shared. */
 	area = mmap(NULL, LEN - PAGE, PROT_READ, MAP_SHARED, self->s.fd, 0);
 	EXPECT_EQ(0, wrong(area, PAGES - 1, 7));
 	EXPECT_EQ(TABLES, file_tables(getpid()));
@@ -348,7 +354,7 @@ TEST_SLOW(who, private_does_not)
 	munmap(area, LEN);
 }
 
-/* Addresses agree with offsets whatever is said of huge pages. */
+/* Addresses agree with offsets, whatever the setting of huge pages is. */
 TEST_SLOW(who, placed)
 {
 	static const char * const words[] = { "never", "deny" };
@@ -370,7 +376,7 @@ TEST_SLOW(who, placed)
 	write_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "never");
 }
 
-/* Without that, where addresses do not agree, neither do tables. */
+/* Without placement, addresses do not agree with offsets, and no tables are shared. */
 TEST_SLOW(who, not_placed)
 {
 	long joined = shm_number("stats/tables_joined");
@@ -382,14 +388,14 @@ TEST_SLOW(who, not_placed)
 	area = map_file(self->s.fd, TABLES, PROT_READ | PROT_WRITE);
 	ASSERT_NE(0, (unsigned long)area % TABLE);
 	EXPECT_EQ(0, wrong(area, PAGES, 7));
-	/* Whole ones are one less, and nobody else's. */
+	/* This mapping has one whole table less, and shares none with the other. */
 	EXPECT_EQ(2 * TABLES - 1, file_tables(getpid()));
 	EXPECT_EQ(self->tables + 2 * TABLES - 1, shm_number("tables"));
 	EXPECT_EQ(joined, shm_number("stats/tables_joined"));
 	fill(area, PAGES, 8);
 	EXPECT_EQ(0, wrong(self->s.area, PAGES, 8));
 	EXPECT_TRUE(tables_consistent());
-	/* Who asks for an address that agrees has what is there. */
+	/* A mapping at a requested address that agrees joins the tables that exist. */
 	munmap(area, LEN);
 	area = (char *)(((unsigned long)odd + TABLE - 1) & ~(TABLE - 1)) - 16 * TABLE;
 	area = mmap(area, LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
@@ -416,7 +422,7 @@ TEST_SLOW(who, drain)
 	EXPECT_EQ(0, stop_helper(&self->child));
 }
 
-/* Off: nobody joins any more, and what is shared stays so. */
+/* With the feature off, no process joins any more, and what is shared stays shared. */
 TEST_SLOW(who, off_keeps)
 {
 	ASSERT_EQ(0, write_word(SHM_FOLDER "enabled", "0"));

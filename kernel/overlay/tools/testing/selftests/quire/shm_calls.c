@@ -111,7 +111,7 @@ TEST_SLOW(calls, truncate)
 	EXPECT_EQ(0, ask(&self->child, 'b'));
 	EXPECT_EQ(0, nonzero(self->area, SLOTS + 100, PAGES - SLOTS - 100));
 	EXPECT_EQ(0, wrong(self->area, SLOTS + 100, 7));
-	/* Nobody had to leave for it. */
+	/* No process had to leave its tables for it. */
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 }
 
@@ -189,7 +189,7 @@ TEST_SLOW(calls, mremap)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
-	/* What lies at another offset has tables of its own. */
+	/* A mapping at another offset has tables of its own. */
 	EXPECT_TRUE(tables_consistent());
 }
 
@@ -206,7 +206,7 @@ TEST_SLOW(calls, mlock)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* All that is mapped, or all that will be: neither is shared while it is locked. */
+/* Locked memory is not shared, whether it is all that is mapped or all that will be. */
 TEST_SLOW(calls, mlockall)
 {
 	char *other;
@@ -224,7 +224,7 @@ TEST_SLOW(calls, mlockall)
 	EXPECT_EQ(0, file_tables(getpid()));
 	ASSERT_EQ(0, munlockall());
 	munmap(other, LEN);
-	/* It keeps the tables that it has made meanwhile for as long as it is mapped. */
+	/* The area keeps the private tables that it got meanwhile for as long as it is mapped. */
 	EXPECT_EQ(0, file_tables(getpid()));
 	munmap(self->area, LEN);
 	self->area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
@@ -272,7 +272,10 @@ static void *write_page(void *arg)
 	return NULL;
 }
 
-/* Has a thread write to a page; the flags of the fault that is reported, and w->page there. */
+/*
+ * Has a thread write to @page, and sets w->page. Returns the flags of the fault that is
+ * reported there.
+ */
 static int64_t fault_of_write(struct watcher *w, char *page)
 {
 	struct uffd_msg msg;
@@ -324,7 +327,10 @@ FIXTURE_TEARDOWN(uffd)
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
-/* Registered memory leaves and stays away; the same process may share it by another mapping. */
+/*
+ * Registered memory leaves its tables and does not join again; another mapping in the process
+ * may share.
+ */
 TEST_SLOW(uffd, registered_while_shared)
 {
 	char *other;
@@ -336,14 +342,14 @@ TEST_SLOW(uffd, registered_while_shared)
 	EXPECT_EQ(0, wrong(other, PAGES, 7));
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	munmap(other, LEN);
-	/* Every page is there, which in the one mode is what is to be told. */
+	/* All pages are in the page cache; in minor mode, a read would be reported. */
 	if (variant->mode != UFFDIO_REGISTER_MODE_MINOR)
 		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 	EXPECT_EQ(0, file_tables(getpid()));
 	EXPECT_EQ(TABLES, ask(&self->child, 's'));
 	EXPECT_TRUE(tables_consistent());
 	ASSERT_EQ(0, unwatch(&self->watcher));
-	/* Tables that were made meanwhile stay until it is unmapped. */
+	/* Private tables that were made meanwhile stay until the area is unmapped. */
 	munmap(self->area, LEN);
 	self->area = map_file(self->side.fd, TABLES, PROT_READ | PROT_WRITE);
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
@@ -351,7 +357,10 @@ TEST_SLOW(uffd, registered_while_shared)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* Registered before its first fault it shares nothing, and events are this process's alone. */
+/*
+ * An area that is registered before its first fault shares nothing; only this process gets
+ * events.
+ */
 TEST_SLOW(uffd, registered_before)
 {
 	struct uffdio_continue go = { .range.len = PAGE };
@@ -368,7 +377,7 @@ TEST_SLOW(uffd, registered_before)
 		EXPECT_EQ(0, wrong(self->area, PAGES, 7));
 		wp.mode = UFFDIO_WRITEPROTECT_MODE_WP;
 		ASSERT_EQ(0, ioctl(self->watcher.fd, UFFDIO_WRITEPROTECT, &wp));
-		/* The other writes to its page, and this one still waits. */
+		/* The other process writes to its page, and this one still waits. */
 		EXPECT_EQ(0, ask(&self->child, 'W'));
 		EXPECT_LT(0, fault_of_write(&self->watcher, page) & UFFD_PAGEFAULT_FLAG_WP);
 		EXPECT_EQ(word_for(SLOTS + 7, 9), *(volatile uint64_t *)page);
@@ -401,7 +410,7 @@ TEST_SLOW(calls, soft_dirty)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
 }
 
-/* Who has an MMU notifier does not share; the others go on as they were. */
+/* A process with an MMU notifier does not share; the others go on as before. */
 TEST_SLOW(calls, mmu_notifier)
 {
 	int fd = open("/sys/kernel/debug/quire/mmu_notifier", O_RDONLY);
@@ -415,14 +424,14 @@ TEST_SLOW(calls, mmu_notifier)
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
 	EXPECT_TRUE(tables_consistent());
-	/* Gone from both kinds of tables. */
+	/* The pages are gone from the private and the shared tables. */
 	ASSERT_EQ(0, ftruncate(self->side.fd, 2 * TABLE));
 	EXPECT_EQ(SIGBUS, touch_signal(self->area + 2 * TABLE, false));
 	EXPECT_EQ(SIGBUS, ask(&self->child, 'b'));
 	close(fd);
 }
 
-/* DAMON looks at the tables as they are. */
+/* DAMON reads the tables as they are. */
 TEST_SLOW(calls, damon)
 {
 	if (access(DAMON, F_OK))
@@ -439,7 +448,7 @@ TEST_SLOW(calls, damon)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
 }
 
-/* NUMA hints pass shared tables by. */
+/* NUMA hinting skips shared tables. */
 TEST_SLOW(calls, numa_hints)
 {
 	if (!numa_start())
@@ -451,7 +460,7 @@ TEST_SLOW(calls, numa_hints)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* get_user_pages(): another process's memory, and the fast kind by pipes. */
+/* get_user_pages() of another process's memory, and GUP-fast by way of pipes. */
 TEST_SLOW(calls, references)
 {
 	uint64_t words[4] = { 1, 2, 3, 4 }, got[4] = {};
@@ -470,7 +479,7 @@ TEST_SLOW(calls, references)
 	close(fd);
 	ASSERT_EQ(0, pipe(p));
 	ASSERT_EQ(PAGE, vmsplice(p[1], &there, 1, 0));
-	/* The page is in the pipe: the other process's write is seen in it. */
+	/* The page itself is in the pipe, so the other process's write is seen there. */
 	EXPECT_EQ(0, ask(&self->child, 'W'));
 	ASSERT_EQ(sizeof(got[0]), read(p[0], got, sizeof(got[0])));
 	EXPECT_EQ(word_for(3 * SLOTS, 9), got[0]);
@@ -489,7 +498,7 @@ static void read_all(const char *path)
 	close(fd);
 }
 
-/* Who only looks sees what is there and takes nothing apart. */
+/* Code that only reads sees what is there and unshares nothing. */
 TEST_SLOW(calls, readers)
 {
 	struct page_region region;
@@ -512,7 +521,7 @@ TEST_SLOW(calls, readers)
 	ASSERT_EQ(sizeof(entry), pread(fd, &entry, sizeof(entry),
 				       (unsigned long)self->area / PAGE * sizeof(entry)));
 	EXPECT_EQ(1, entry >> 63);
-	/* Mapped by others, too. */
+	/* Other processes map the page, too. */
 	EXPECT_EQ(0, entry >> 56 & 1);
 	close(fd);
 	read_all("/proc/self/numa_maps");
@@ -577,7 +586,7 @@ TEST_SLOW(calls, swap)
 		EXPECT_EQ(0, ask(&child, 'r'));
 		EXPECT_EQ(0, wrong(side.area, PAGES, 7));
 	}
-	/* In again for one is in for all. */
+	/* A page that one process swaps in is in for all of them. */
 	EXPECT_EQ(TABLES, ask(&child, 's'));
 	EXPECT_TRUE(push_out(GROUP "/memory.reclaim", side.area, PAGES, PAGES / 4));
 	EXPECT_EQ(0, swapoff(SWAP));
@@ -591,7 +600,10 @@ TEST_SLOW(calls, swap)
 	write_word("/sys/block/zram0/reset", "1");
 }
 
-/* Locked for good or not, a segment is shared; reclaim leaves it alone or takes it, for all. */
+/*
+ * A segment is shared whether it is locked or not; reclaim leaves it alone or takes it, for
+ * all.
+ */
 TEST_SLOW(calls, shm_lock)
 {
 	int id = shmget(IPC_PRIVATE, LEN, IPC_CREAT | 0600);
@@ -661,7 +673,7 @@ TEST_SLOW(calls, move_pages)
 		nodes[i] = 0;
 		status[i] = -1;
 	}
-	/* Where they are, as a reader: it leaves no table and finds all pages. */
+	/* Asking where the pages are only reads: it leaves no table, and finds all pages. */
 	ASSERT_EQ(0, syscall(SYS_move_pages, 0, 64, pages, NULL, status, 0));
 	for (int i = 0; i < 64; i++)
 		EXPECT_LE(0, status[i]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Processes of several memory cgroups share the page tables of one segment: a
- * limit, an OOM kill, a move and the end of one group leave the others' data
- * right, the tables are charged once, and the OOM killer sees who maps a lot.
+ * Processes of several memory cgroups share the page tables of one segment. After a limit, an
+ * OOM kill, a move and the end of one group, the other groups' data is right and the tables are
+ * charged once. The OOM killer sees which process maps a lot.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -16,10 +16,13 @@
 #define TABLES 4
 #define PAGES (TABLES * SLOTS)
 #define LEN (TABLES * TABLE)
-/* What a process may need beside them, of all levels, for what it does here. */
+/* Tables of all levels that a process may need in addition, for what it does here. */
 #define OWN_TABLES 3
 
-/* Are all tables those of b and others; what is free no longer counts in the end. */
+/*
+ * Do the tables of @a, of b and @others add up to all tables? Freed tables stop counting after
+ * a while.
+ */
 static bool sum_is(const char *a, long others)
 {
 	for (int i = 0; i < 20000; i++) {
@@ -37,7 +40,7 @@ static bool falls_to(const char *group, long tables)
 	return tables_of(group) == tables;
 }
 
-/* Pages that fill() has come to before it was killed; -1 if there is anything else. */
+/* How many pages fill() had filled before it was killed; -1 if there is anything else. */
 static long filled(const char *area, uint64_t seed)
 {
 	const uint64_t *word;
@@ -54,8 +57,8 @@ static long filled(const char *area, uint64_t seed)
 }
 
 /*
- * a, b, c: join a group; f, F: fill; r, R: pages that are wrong; t: touch each
- * table; p: how far the fill came; s: tables; e: eat
+ * a, b, c: join a group; f, F: fill; r, R: pages that are wrong; t: touch each table; p: how
+ * far the fill came; s: tables; e: eat memory
  */
 static long serve(char command, void *area)
 {
@@ -134,9 +137,9 @@ FIXTURE_TEARDOWN(groups)
 }
 
 /*
- * The group that pays has room for half of the pages; all see all of them. Its
- * limit is memory.high: at memory.max reclaim may find nothing, see push_out(),
- * and have it killed.
+ * The paying group has room for half of the pages, and every process sees all of them. The
+ * limit is memory.high: at memory.max, reclaim may find nothing, see push_out(), and a process
+ * of the group would be killed.
  */
 TEST_SLOW(groups, limit_of_one)
 {
@@ -158,7 +161,7 @@ TEST_SLOW(groups, limit_of_one)
 	write_word("/sys/block/zram0/reset", "1");
 }
 
-/* Who made the tables and paid for the pages is killed for other memory. */
+/* The process that made the tables and paid for the pages is killed for other memory. */
 TEST_SLOW(groups, oom_kill_of_one)
 {
 	EXPECT_EQ(0, ask(&self->a, 'f'));
@@ -176,7 +179,7 @@ TEST_SLOW(groups, oom_kill_of_one)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 'F'));
 }
 
-/* Killed in the midst of filling tables that another uses, with no room for more. */
+/* A process is killed while it fills tables that another process uses, with no room for more. */
 TEST_SLOW(groups, oom_kill_in_a_table)
 {
 	long n;
@@ -195,7 +198,7 @@ TEST_SLOW(groups, oom_kill_in_a_table)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 'F'));
 }
 
-/* What a group had charged outlives it, in memory and in swap. */
+/* Memory that a group was charged for outlives the group, in memory and in swap. */
 TEST_SLOW(groups, move_and_remove)
 {
 	ASSERT_EQ(0, make_swap());
@@ -216,7 +219,10 @@ TEST_SLOW(groups, move_and_remove)
 	write_word("/sys/block/zram0/reset", "1");
 }
 
-/* Once, to the group of the process that made it, as long as anybody uses it. */
+/*
+ * A table is charged once, to the group of the process that made it, as long as any process
+ * uses it.
+ */
 TEST_SLOW(groups, tables_are_charged_once)
 {
 	long pmds;
@@ -252,7 +258,7 @@ static long own_score(void)
 	return score;
 }
 
-/* Reads the first tables, shared or not, and returns the score of a process that has done so. */
+/* Starts a process that reads the first tables, shared or not; returns the process's score. */
 static long score_of(char *area, int tables, const char *policy)
 {
 	int status, up[2];
@@ -280,7 +286,10 @@ static long score_of(char *area, int tables, const char *policy)
 	return status ? -1 : score;
 }
 
-/* What is reached through shared tables counts as what is mapped by own ones, and no more. */
+/*
+ * Memory that is reached through shared tables counts like memory that private tables map, and
+ * no more.
+ */
 TEST(oom_score)
 {
 	static char block[TABLE];
@@ -300,7 +309,7 @@ TEST(oom_score)
 	shared = score_of(area, BIG, "1");
 	EXPECT_LE(alone - 2, shared);
 	EXPECT_GE(alone + 2, shared);
-	/* Whatever there is, its own tables do not reach it. */
+	/* However much memory there is, the process's own tables do not reach it. */
 	for (unsigned long i = 0; i < BIG * SLOTS; i++)
 		(void)*(volatile char *)(area + i * PAGE);
 	few = score_of(area, 1, "1");
@@ -320,7 +329,7 @@ static char *own_file(unsigned long tables)
 	return area;
 }
 
-/* Touches a table of a file of its own, as a user that it is for this only. */
+/* Touches a table of a file of its own, as a user that does nothing else. */
 static char *touch_as(uid_t uid)
 {
 	char *own;
@@ -336,7 +345,10 @@ static char *touch_as(uid_t uid)
 #define USERS 4
 #define TRIES 6
 
-/* It has tables of so many users and no more, but of another one when it has left one's. */
+/*
+ * A process has tables of a limited number of users; if it leaves one user's, it may join
+ * another's.
+ */
 static long be_many(void)
 {
 	char *own[TRIES];
@@ -355,8 +367,8 @@ static long be_many(void)
 }
 
 /*
- * h: a sparse heap; u: be another user; n: have a user namespace; t: read all of the area;
- * f, F: map a file of one table or many and touch all; c: be many; o: score
+ * h: a sparse heap; u: become another user; n: get a user namespace; t: read all of the area;
+ * f, F: map a file of one table or many and touch all; c: become many users; o: score
  */
 static long serve_score(char command, void *area)
 {
@@ -391,7 +403,7 @@ static long serve_score(char command, void *area)
 	return -1;
 }
 
-/* A hog that has not touched the area yet, and what it scores. */
+/* A memory hog that has not touched the area yet, and its score. */
 FIXTURE(score) {
 	struct helper hog;
 	long tables, none;
@@ -422,7 +434,7 @@ FIXTURE_TEARDOWN(score)
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
-/* What others map is not added to it, however far its own tables reach. */
+/* What other users map is not added to the score, however far the process's own tables reach. */
 TEST_SLOW(score, of_another_user)
 {
 	struct helper other;
@@ -439,7 +451,10 @@ TEST_SLOW(score, of_another_user)
 	EXPECT_EQ(0, end_helper(&other));
 }
 
-/* What it has joined as another user still counts, and what it joins now. */
+/*
+ * Tables that the process joined as another user still count, and so do those that it joins
+ * now.
+ */
 TEST_SLOW(score, after_setuid)
 {
 	long alone;
@@ -470,7 +485,7 @@ TEST_SLOW(score, in_a_user_namespace)
 
 #define HELPERS 4
 
-/* Others who map the same take nothing from it, and score as much. */
+/* Other processes that map the same memory do not lower the score, and score as much. */
 TEST_SLOW(score, with_helpers)
 {
 	struct helper helper[HELPERS];
@@ -491,7 +506,7 @@ TEST_SLOW(score, with_helpers)
 		EXPECT_EQ(0, end_helper(&helper[i]));
 }
 
-/* Beyond a few users at a time a process has tables of its own. */
+/* Beyond a few users at a time, a process fills tables of its own. */
 TEST_SLOW(score, of_many_users)
 {
 	long refused = shm_number("stats/refused_users");

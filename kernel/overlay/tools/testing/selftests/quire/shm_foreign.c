@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Faults of a process that others run: io_uring's workers, a debugger, a reader of its
- * memory. They give it the tables that its own faults would, of its user and not of
- * theirs, at the expense of its memory cgroup and not of theirs.
+ * Faults of a process that other tasks run: io_uring's workers, a debugger, a reader of its
+ * memory. They give the process the same tables as its own faults would: as the process's user,
+ * at the expense of the process's memory cgroup.
  */
 #define _GNU_SOURCE
 #include <linux/io_uring.h>
@@ -41,7 +41,7 @@ static int open_ring(struct ring *r)
 	return r->rings == MAP_FAILED || (void *)r->entry == MAP_FAILED ? -ENOMEM : 0;
 }
 
-/* A worker reads a page of a file into memory; 0 if it was asked to. */
+/* Has a worker read a page of a file into memory; returns 0 if the request was submitted. */
 static int read_by_worker(struct ring *r, int file, char *to)
 {
 	unsigned int *tail = (unsigned int *)(r->rings + r->params.sq_off.tail);
@@ -53,7 +53,7 @@ static int read_by_worker(struct ring *r, int file, char *to)
 	};
 	((unsigned int *)(r->rings + r->params.sq_off.array))[*tail & mask] = 0;
 	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
-	/* None of the earlier completions was taken out. */
+	/* None of the earlier completions has been taken out. */
 	return syscall(SYS_io_uring_enter, r->fd, 1, *tail, IORING_ENTER_GETEVENTS, NULL, 0) != 1;
 }
 
@@ -93,7 +93,7 @@ static long serve(char command, void *area)
 	return -1;
 }
 
-/* The test itself has all tables; the child has touched none. */
+/* The test itself uses all tables; the child has touched none of them. */
 FIXTURE(shm_foreign) {
 	struct helper child;
 	long tables;
@@ -124,7 +124,7 @@ FIXTURE_TEARDOWN(shm_foreign)
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
-/* Reads a word of each table of the child; how many are as they should be. */
+/* Reads a word of each table of the child; returns how many words are right. */
 static long read_each(struct helper *child, char *area)
 {
 	uint64_t word;
@@ -175,7 +175,10 @@ TEST_SLOW(shm_foreign, debugger)
 	ASSERT_EQ(0, ptrace(PTRACE_DETACH, self->child.pid, 0, 0));
 }
 
-/* Not the reader's tables, who is another user: it gets its own. */
+/*
+ * The child is another user than the reader, so it does not get the reader's tables but its
+ * own.
+ */
 TEST_SLOW(shm_foreign, reader_of_another_user)
 {
 	ASSERT_EQ(0, ask(&self->child, 'u'));
@@ -185,7 +188,7 @@ TEST_SLOW(shm_foreign, reader_of_another_user)
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 }
 
-/* And its group pays for them. */
+/* The child's group pays for its tables. */
 TEST_SLOW(shm_foreign, reader_does_not_pay)
 {
 	write_word("/sys/fs/cgroup/cgroup.subtree_control", "+memory");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shared memory of huge pages, of large folios, and of both beside small pages: what has
- * a huge page is mapped by it, what has none by shared tables, and it may become the
- * other under those who use it. Hugetlbfs goes on sharing tables of its own.
+ * Shared memory with huge pages, with large folios, and with both beside small pages. A block
+ * that has a huge page is mapped by it, a block that has none by shared tables, and either may
+ * become the other while processes use it. Hugetlbfs goes on sharing tables of its own.
  */
 #define _GNU_SOURCE
 #include <sys/mount.h>
@@ -84,7 +84,7 @@ FIXTURE_TEARDOWN(huge)
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
-/* A file, mapped and empty. */
+/* Makes an empty file, and maps it. */
 static bool make_file(void)
 {
 	fd = memfd_create("quire", 0);
@@ -102,7 +102,7 @@ static bool start_children(struct helper *child)
 	return true;
 }
 
-/* Do all of them answer this? */
+/* Do all children give this answer? */
 static bool all_say(struct helper *child, char command, long answer)
 {
 	bool same = true;
@@ -117,7 +117,7 @@ static bool all_say(struct helper *child, char command, long answer)
 	return same;
 }
 
-/* Give two blocks of the file a huge page each, by a mapping that is not used again. */
+/* Gives two blocks of the file a huge page each, through a mapping that is not used again. */
 static bool make_blocks_huge(int first, int second)
 {
 	char *there = map_file(fd, TABLES, PROT_READ | PROT_WRITE);
@@ -133,7 +133,10 @@ static bool make_blocks_huge(int first, int second)
 	return done && !write_word(HUGE "shmem_enabled", "never");
 }
 
-/* Huge pages in two blocks, small ones in the others: each by what is best for it. */
+/*
+ * Two blocks have huge pages, the others small ones: each block is mapped in the best way for
+ * it.
+ */
 TEST_SLOW(huge, beside_small)
 {
 	long refused = shm_number("stats/refused_huge");
@@ -152,7 +155,7 @@ TEST_SLOW(huge, beside_small)
 	EXPECT_EQ(0, ask(&self->child[0], 'W'));
 	EXPECT_TRUE(all_say(self->child, 'R', 0));
 	EXPECT_EQ(0, wrong(area, PAGES, 9));
-	/* Half a huge page goes: what is left is small, and mapped by one table for all. */
+	/* Half of a huge page goes: the rest is small pages, which one table maps for all. */
 	ASSERT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, TABLE / 2));
 	EXPECT_TRUE(all_say(self->child, 'z', 0));
 	EXPECT_EQ(0, serve('z', NULL));
@@ -163,7 +166,7 @@ TEST_SLOW(huge, beside_small)
 	EXPECT_EQ(self->tables + 3, shm_number("tables"));
 }
 
-/* A filesystem that is to have huge pages has no tables. */
+/* A filesystem that always has huge pages has no shared tables. */
 TEST_SLOW(huge, always)
 {
 	long refused = shm_number("stats/refused_huge");
@@ -181,7 +184,7 @@ TEST_SLOW(huge, always)
 	EXPECT_TRUE(all_say(self->child, 'h', LEN / 1024));
 	EXPECT_EQ(self->tables, shm_number("tables"));
 	EXPECT_LE(refused + TABLES, shm_number("stats/refused_huge"));
-	/* A huge page in pieces is small. */
+	/* A hole splits the huge page into small pages. */
 	ASSERT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE));
 	EXPECT_EQ(0, ask(&self->child[0], 'W'));
 	EXPECT_TRUE(all_say(self->child, 'R', 0));
@@ -192,7 +195,7 @@ static bool collapse(char *block)
 {
 	int ret = -1;
 
-	/* Pages may be on their way to a list of the LRU, or looked at. */
+	/* Pages may be on their way to an LRU list, or in use for a moment. */
 	for (int i = 0; ret && i < 1000; i++) {
 		ret = madvise(block, TABLE, MADV_COLLAPSE);
 		if (ret)
@@ -201,7 +204,10 @@ static bool collapse(char *block)
 	return !ret;
 }
 
-/* All see the same, whatever they map it by; then the huge page is split under them. */
+/*
+ * All processes see the same, however they map it; then the huge page is split while they use
+ * it.
+ */
 static bool split_under_all(struct helper *child)
 {
 	bool good = !ask(&child[0], 'W') && all_say(child, 'R', 0) && !wrong(area, PAGES, 9);
@@ -214,7 +220,10 @@ static bool split_under_all(struct helper *child)
 	return good && all_say(child, 'r', 0);
 }
 
-/* One collapses a block: all map the huge page, and the table that they had is gone. */
+/*
+ * One process collapses a block: all of them map the huge page, and the table that they had is
+ * gone.
+ */
 TEST_SLOW(huge, collapsed_by_one)
 {
 	ASSERT_TRUE(make_file());
@@ -236,7 +245,7 @@ TEST_SLOW(huge, collapsed_by_one)
 	EXPECT_TRUE(all_say(self->child, 's', TABLES));
 }
 
-/* So does who comes anew. */
+/* A process that comes later also maps the huge page. */
 TEST_SLOW(huge, joined_by_newcomers)
 {
 	ASSERT_TRUE(make_file());
@@ -258,7 +267,7 @@ TEST_SLOW(huge, joined_by_newcomers)
 
 #define GROUP "/sys/fs/cgroup/quire_shm_huge"
 
-/* Reclaim splits what is mapped both ways, and finds it both ways. */
+/* Reclaim splits a huge page that is mapped in both ways, and finds it in both ways. */
 TEST_SLOW(huge, swapped_with_both)
 {
 	ASSERT_EQ(0, make_swap());
@@ -287,7 +296,7 @@ TEST_SLOW(huge, swapped_with_both)
 	write_word("/sys/block/zram0/reset", "1");
 }
 
-/* Reads it, with tables of its own, and waits for an order to read it again. */
+/* After 'a', the process uses tables of its own; all else is as in serve(). */
 static long serve_alone(char command, void *arg)
 {
 	if (command == 'a')
@@ -309,7 +318,7 @@ static bool in_shmem_huge(long want_kb)
 	return value >= want_kb;
 }
 
-/* The daemon takes a private table and shared ones alike. */
+/* khugepaged collapses a block that has a private table and shared ones. */
 TEST_SLOW(huge, collapsed_by_khugepaged)
 {
 	ASSERT_TRUE(make_file());
@@ -388,11 +397,14 @@ TEST_SLOW(huge, large_folios)
 #define SHARERS 16
 
 struct hugetlb {
-	char *area;		/* 1 GB, aligned to that, of which two pages are used */
-	char *beside;		/* has the next higher table made */
+	char *area;		/* 1 GB, aligned to 1 GB; two pages of it are used */
+	char *beside;		/* to make the next higher table */
 };
 
-/* b: make what tables it needs beside; t: touch two huge pages; c: wrong words; h: its account */
+/*
+ * b: make the tables that it needs beside; t: touch two huge pages; c: wrong words; h:
+ * HugetlbPages
+ */
 static long serve_hugetlb(char command, void *arg)
 {
 	struct hugetlb *h = arg;
@@ -416,7 +428,7 @@ struct seen {
 	long grown_kb, sum_kb, hugetlb_kb, published, smaps_kb;
 };
 
-/* Sixteen processes use two huge pages of one gigabyte, which is a table of PMDs. */
+/* Sixteen processes use two huge pages of one gigabyte, which one table of PMDs maps. */
 static int share_pmds(struct seen *seen)
 {
 	struct hugetlb h;
@@ -455,7 +467,10 @@ static int share_pmds(struct seen *seen)
 	return bad;
 }
 
-/* In a process of its own: Linux takes what others faulted in from who unmaps it last. */
+/*
+ * Runs in a process of its own: Linux subtracts pages that others faulted in from the account
+ * of the process that unmaps them last.
+ */
 static int see(struct seen *seen)
 {
 	struct seen *there = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
@@ -471,7 +486,7 @@ static int see(struct seen *seen)
 	return status;
 }
 
-/* Hugetlbfs shares its tables as ever, and books as ever. */
+/* Hugetlbfs shares and accounts for its tables as it does without quire. */
 TEST(hugetlb_shares_by_itself)
 {
 	struct seen on, off;
@@ -480,7 +495,7 @@ TEST(hugetlb_shares_by_itself)
 	if (write_word("/proc/sys/vm/nr_hugepages", "4"))
 		SKIP(return, "no hugetlbfs");
 	EXPECT_EQ(0, see(&on));
-	/* A table for each would be 64 kB. */
+	/* If each process had a table, they would take 64 kB. */
 	EXPECT_GT(SHARERS * 4 / 2, on.grown_kb);
 	EXPECT_EQ(2 * TABLE_KB, on.smaps_kb);
 	EXPECT_LT(0, on.hugetlb_kb + on.sum_kb);

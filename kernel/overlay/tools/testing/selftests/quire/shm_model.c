@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Random use of one shared segment by several processes, against a model. One
- * driver decides what happens and keeps what each page must hold; the processes
- * do one thing at a time when told, so a seed decides everything. With "race"
- * they go on by themselves at the same time, and only what holds whatever the
- * order is compared: a page holds 0 or a word that belongs to it.
+ * driver decides what happens and keeps what each page must hold. The processes
+ * do one thing at a time, when told, so the seed decides everything. With "race"
+ * they run by themselves at the same time, and the test compares only what holds
+ * in any order: a page holds 0 or a word that belongs to it.
  *
  *	shm_model [SEED [ROUNDS [race]]]
  */
@@ -56,7 +56,7 @@ static long remap(void)
 	return area ? 0 : -1;
 }
 
-/* One order; for 'r' the sum of what was read, else 0 or -1. */
+/* Obeys one order; returns the sum of what was read for 'r', else 0 or -1. */
 static long obey(const struct order *o)
 {
 	char *at = area + o->first * PAGE;
@@ -84,7 +84,10 @@ static long obey(const struct order *o)
 	case 'm':
 		return remap();
 	case 'c':
-		/* May fail for what another does, or for want of a huge page. */
+		/*
+		 * This may fail because of what another process does, or for lack of a huge
+		 * page.
+		 */
 		madvise(at, len, MADV_COLLAPSE);
 		return 0;
 	}
@@ -108,7 +111,7 @@ static void draw(struct order *o)
 	static const char kinds[] = "wwwwrrrrrddppnnlmc";
 
 	o->what = kinds[next() % (sizeof(kinds) - 1)];
-	/* Seldom: what is huge has no table to share until it is split. */
+	/* Collapse seldom: a huge page has no table to share until it is split. */
 	if (o->what == 'c' && next() % 4)
 		o->what = 'r';
 	if (next() & 1 || o->what == 'c') {
@@ -168,7 +171,7 @@ static int stop(struct worker *w)
 	return waitpid(w->pid, &status, 0) == w->pid ? 0 : -1;
 }
 
-/* What the order does to the model; returns the answer to expect. */
+/* Applies the order to the model; returns the answer to expect. */
 static long expect(uint64_t *model, const struct order *o)
 {
 	uint64_t sum = 0;
@@ -201,7 +204,7 @@ static int model_round(uint64_t *model)
 		long answer = -1;
 
 		if (next() % 16 == 0) {
-			/* A process ends, with its tables in use, and another comes. */
+			/* A process ends while its tables are in use, and another one starts. */
 			bad |= stop(w) || start(w);
 		} else if (next() % 16 == 0) {
 			unsigned long keep = next() % PAGES;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pages move between two memory nodes, or out of use, under processes that share the
- * tables that map them: once for all of them, and who may move only his own moves none.
+ * Pages move between two memory nodes, or out of use, while processes share the tables that map
+ * them: they move once, for all processes. A process that may move only its own pages moves
+ * none.
  */
 #define _GNU_SOURCE
 #include <linux/mempolicy.h>
@@ -47,7 +48,7 @@ static long on_node(int node)
 	return n;
 }
 
-/* Pages that move_pages() refused to move, for they are others' too. */
+/* Counts the pages that move_pages() refused to move because others use them, too. */
 static long refused(int node, int flags)
 {
 	static int status[PAGES];
@@ -75,9 +76,8 @@ static long migrate(pid_t pid, int from, int to)
 }
 
 /*
- * r: pages that are wrong; l: the same, again and again; W: rewrite; s: tables; as one
- * without privileges: b, m, g: bind, move, migrate to node 1; e: signal of a read of BAD;
- * d: forget BAD
+ * r: pages that are wrong; l: the same, again and again; W: rewrite; s: tables; u: give up
+ * privileges; b, m, g: bind, move, migrate to node 1; e: signal of a read of BAD; d: forget BAD
  */
 static long serve(char command, void *arg)
 {
@@ -111,7 +111,7 @@ static long serve(char command, void *arg)
 	return -1;
 }
 
-/* A child that has read all, by the tables that others use. */
+/* Starts a child that has read all, through the tables that others use. */
 static bool start_reader(struct helper *child)
 {
 	return !start_helper(child, serve, NULL) && !ask(child, 'r') &&
@@ -152,7 +152,7 @@ FIXTURE_TEARDOWN(nodes)
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
-/* All but a few, which somebody may have looked at just then. */
+/* All pages but a few, which may have been in use for a moment. */
 #define NEARLY_ALL ((long)PAGES * 9 / 10)
 
 static void begin_reading(struct helper *child)
@@ -172,7 +172,7 @@ static long end_reading(struct helper *child)
 	return bad;
 }
 
-/* Those of all, there and back, while all read. */
+/* The pages move there and back for all processes, while all of them read. */
 TEST_SLOW(nodes, moved_for_all)
 {
 	long flushes = shm_number("stats/flushes_migration");
@@ -186,11 +186,14 @@ TEST_SLOW(nodes, moved_for_all)
 	EXPECT_LE(NEARLY_ALL, on_node(1));
 	EXPECT_EQ(0, end_reading(self->child));
 	EXPECT_EQ(0, wrong(area, PAGES, 7));
-	/* The children's, for each page. */
+	/* The children's TLBs were flushed for each page. */
 	EXPECT_LT(flushes + CHILDREN * NEARLY_ALL, shm_number("stats/flushes_migration"));
 }
 
-/* Pages that others use by the same table are not one's own, whatever their mapcount says. */
+/*
+ * Pages that others use through the same table are not a process's own, whatever their mapcount
+ * is.
+ */
 TEST_SLOW(nodes, not_ones_own)
 {
 	EXPECT_EQ(0, ask(&self->child[0], 'u'));
@@ -199,12 +202,12 @@ TEST_SLOW(nodes, not_ones_own)
 	EXPECT_EQ((long)PAGES, on_node(0));
 	EXPECT_EQ((long)PAGES, ask(&self->child[0], 'm'));
 	EXPECT_EQ((long)PAGES, on_node(0));
-	/* Root, too, may ask for those of its own only. */
+	/* Root, too, may ask to move only its own pages. */
 	EXPECT_EQ((long)PAGES, refused(1, MPOL_MF_MOVE));
 	EXPECT_EQ((long)PAGES, on_node(0));
 }
 
-/* With the last other user gone they are. */
+/* When the last other user is gone, the pages are the process's own. */
 TEST_SLOW(nodes, ones_own_again)
 {
 	for (int i = 0; i < CHILDREN; i++)
@@ -227,7 +230,7 @@ static uint64_t frame_of(char *page)
 	return entry & ((1ULL << 55) - 1);
 }
 
-/* A page goes out of use, and its content to another, for all. */
+/* A page goes out of use, and its contents go to another page, for all processes. */
 TEST_SLOW(nodes, soft_offline)
 {
 	char *page = area + BAD * PAGE, number[32];
@@ -237,7 +240,7 @@ TEST_SLOW(nodes, soft_offline)
 	ASSERT_NE(0, frame);
 	snprintf(number, sizeof(number), "0x%lx", (unsigned long)frame);
 	begin_reading(self->child);
-	/* Somebody may be looking at it just then. */
+	/* The page may be in use for a moment. */
 	for (int i = 0; ret && i < 1000; i++) {
 		ret = madvise(page, PAGE, MADV_SOFT_OFFLINE);
 		if (ret)
@@ -252,7 +255,7 @@ TEST_SLOW(nodes, soft_offline)
 	EXPECT_EQ(0, write_word("/sys/kernel/debug/hwpoison/unpoison-pfn", number));
 }
 
-/* Linux may tell this process at once that it has lost it. */
+/* Linux may tell this process at once that it has lost the page. */
 static __attribute__((noinline)) int poison(char *page)
 {
 	struct sigaction old, action = { .sa_handler = on_fault };
@@ -266,9 +269,9 @@ static __attribute__((noinline)) int poison(char *page)
 }
 
 /*
- * A page is lost, for all. Who has met it goes on meeting it when a hole is punched there, as
- * where each has a table of its own, until it forgets the page. The last to do so keeps the
- * table for itself.
+ * A page is lost, for all processes. A process that has met the lost page goes on meeting it
+ * after a hole is punched there, as it would with a table of its own, until it forgets the
+ * page. The last process to do so keeps the table for itself.
  */
 TEST_SLOW(nodes, bad_memory)
 {

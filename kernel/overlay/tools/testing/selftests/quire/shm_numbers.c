@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is counted where processes share the page tables of shared memory: tables, faults,
- * swap; and that the events of a table's life can be traced.
+ * What is counted while processes share the page tables of shared memory: tables, faults, swap.
+ * Also, that the events in a table's life can be traced.
  */
 #define _GNU_SOURCE
 #include <sys/stat.h>
@@ -83,7 +83,10 @@ FIXTURE_TEARDOWN(swap)
 	EXPECT_EQ(self->tables, shm_number("tables"));
 }
 
-/* One faults it all in: the slots are free, and the others have nothing left to do. */
+/*
+ * One process faults it all in: then the swap slots are free, and the others have nothing left
+ * to do.
+ */
 TEST_SLOW(swap, in_once_for_all)
 {
 	EXPECT_LE((long)TABLES, ask(&self->child[0], 'f'));
@@ -99,7 +102,7 @@ TEST_SLOW(swap, in_once_for_all)
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 }
 
-/* All read while the swap that it is in goes. */
+/* All processes read while the swap device that holds the pages is switched off. */
 TEST_SLOW(swap, swapoff_beside_readers)
 {
 	char loop = 'l';
@@ -118,7 +121,7 @@ TEST_SLOW(swap, swapoff_beside_readers)
 	EXPECT_EQ(0, smaps_of(getpid(), area, "Swap"));
 }
 
-/* m: map it for reading only; p: its share of it, in kB */
+/* m: map it for reading only; p: the process's share of it, in kB */
 static long serve_share(char command, void *arg)
 {
 	switch (command) {
@@ -136,7 +139,10 @@ static long serve_share(char command, void *arg)
 	return -1;
 }
 
-/* Two write it by one table, two read it by another, and one has its own: the shares add up. */
+/*
+ * Two processes write through one table, two read through another, one has its own: the shares
+ * add up.
+ */
 TEST(shares_add_up)
 {
 	int fd = memfd_create("quire", 0);
@@ -174,7 +180,7 @@ TEST(shares_add_up)
 #define MANY 32
 #define MANY_KB (MANY * 4L)
 
-/* b: have the tables above made; t: touch a page of each table; p: kB of tables, for VmPTE */
+/* b: have the tables above made; t: touch a page of each table; p: kB of tables, from VmPTE */
 static long serve_many(char command, void *arg)
 {
 	switch (command) {
@@ -206,7 +212,10 @@ static char *map_beside_private(void)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* What sixteen processes have in common counts once; a process's account has all it reaches. */
+/*
+ * Tables that sixteen processes have in common count once; a process's account has all that it
+ * reaches.
+ */
 TEST(page_tables)
 {
 	struct helper child[SHARERS];
@@ -235,7 +244,7 @@ TEST(page_tables)
 		EXPECT_EQ(0, end_helper(&child[i]));
 	munmap(area, MANY * TABLE);
 	EXPECT_EQ(tables, shm_number("tables"));
-	/* Those of the children are gone, too; RCU takes its time. */
+	/* The children's tables are gone, too; RCU takes its time. */
 	for (int i = 0; i < 20000 && page_tables_kb() > before; i++)
 		usleep(10000);
 	EXPECT_GE(before, page_tables_kb());
@@ -267,7 +276,7 @@ static long traced(const char *event, const char *first, const char *second)
 	return n;
 }
 
-/* Each way of a table's life, of this process's, with its users. */
+/* Each event in the life of a table of this process, with the number of users. */
 TEST(tracepoints)
 {
 	char where[32], *small;
@@ -295,7 +304,7 @@ TEST(tracepoints)
 	EXPECT_EQ(1, traced(" shm_join: ", where, "users=2\n"));
 	EXPECT_EQ(1, traced(" shm_leave: ", where, "users=1\n"));
 	EXPECT_EQ(1, traced(" shm_leave: ", where, "users=0\n"));
-	/* It is wherever there was room. */
+	/* The kernel put the mapping wherever there was room. */
 	snprintf(where, sizeof(where), "addr=%lx ",
 		 ((unsigned long)small + TABLE - 1) & ~(TABLE - 1));
 	EXPECT_EQ(1, traced(" shm_fallback: ", where, "reason=refused_few_tables"));

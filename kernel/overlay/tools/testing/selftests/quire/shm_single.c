@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A process that nobody shares its tables of shared memory with: system calls act on them as
- * on private ones, and what only looks leaves them as they are.
+ * A process that shares its tables of shared memory with no other process: system calls act on
+ * them as on private tables, and code that only reads leaves them as they are.
  */
 #define _GNU_SOURCE
 #include "harness.h"
@@ -29,7 +29,7 @@ static long serve(char command, void *arg)
 	return -1;
 }
 
-/* Faults of touching all of it, or -1 if a page is wrong. */
+/* Touches all of it; returns the number of faults, or -1 if a page is wrong. */
 static long faults_of_all(uint64_t seed)
 {
 	long before = faults() + major_faults();
@@ -37,7 +37,7 @@ static long faults_of_all(uint64_t seed)
 	return wrong(area, PAGES, seed) ? -1 : faults() + major_faults() - before;
 }
 
-/* Does a call, and then a touch of all, cost less than what leaving the tables would? */
+/* Do a call and a touch of everything cost less than leaving the tables would? */
 static bool costs_no_faults(int (*call)(void))
 {
 	long before = faults() + major_faults();
@@ -58,7 +58,7 @@ static long rss_kb(void)
 	return proc_sum(getpid(), "status", "RssShmem");
 }
 
-/* Each CPU keeps back a part of what it has counted. */
+/* Each CPU holds back a part of its count. */
 static bool rss_grew(long before, long kb)
 {
 	return labs(rss_kb() - before - kb) < (long)TABLE / 1024 / 2;
@@ -99,7 +99,7 @@ FIXTURE_TEARDOWN(single)
 	EXPECT_TRUE(rss_grew(self->rss, 0));
 }
 
-/* All tables are its own now, and it is charged for what they map. */
+/* All tables are the process's own now, and the process is charged for what they map. */
 #define EXPECT_ADOPTED(self) do {						\
 	EXPECT_EQ(0, file_tables(getpid()));					\
 	EXPECT_EQ((self)->adopted + TABLES, shm_number("stats/tables_adopted"));	\
@@ -135,7 +135,7 @@ TEST_SLOW(single, mlock)
 	EXPECT_ADOPTED(self);
 }
 
-/* A page of each table goes, and no more. */
+/* One page of each table goes, and no more. */
 TEST_SLOW(single, dontneed)
 {
 	for (char *at = area; at < area + LEN; at += TABLE)
@@ -157,12 +157,12 @@ TEST_SLOW(single, clear_refs)
 	EXPECT_EQ(self->adopted, shm_number("stats/tables_adopted"));
 }
 
-/* NUMA hints come by themselves. They are given where nobody else maps the file. */
+/* NUMA hinting runs by itself. It gives hints if no other process maps the file. */
 TEST_SLOW(single, numa_hints)
 {
 	struct helper child;
 
-	/* First of all: a scan may come at once. */
+	/* Start the child first, because a scan may begin at once. */
 	ASSERT_EQ(0, start_helper(&child, serve, NULL));
 	if (!numa_start())
 		SKIP(goto end, "no NUMA balancing");
@@ -204,7 +204,7 @@ TEST_SLOW(single, mremap)
 TEST_SLOW(single, pageout)
 {
 	ASSERT_EQ(0, make_swap());
-	/* Pages may be on their way to a list of the LRU. */
+	/* Pages may be on their way to an LRU list. */
 	for (int i = 0; i < 1000 && resident(area, PAGES); i++) {
 		ASSERT_EQ(0, madvise(area, LEN, MADV_PAGEOUT));
 		usleep(i ? 1000 : 0);
@@ -216,7 +216,7 @@ TEST_SLOW(single, pageout)
 	write_word("/sys/block/zram0/reset", "1");
 }
 
-/* What others map, too, stays, as it does where each has a table of its own. */
+/* Pages that others map, too, stay, as they do if each process has a table of its own. */
 TEST_SLOW(single, pageout_of_others)
 {
 	struct helper child;
@@ -259,7 +259,7 @@ TEST_SLOW(single, looks)
 	EXPECT_EQ(0, faults_of_all(7));
 }
 
-/* The feature is switched off, and all is undone: nothing faults again. */
+/* The feature is switched off, and all sharing is undone: nothing faults again. */
 TEST_SLOW(single, switched_off)
 {
 	ASSERT_EQ(0, write_word(SHM_FOLDER "enabled", "2"));
@@ -270,7 +270,7 @@ TEST_SLOW(single, switched_off)
 	EXPECT_TRUE(rss_grew(self->rss, LEN_KB));
 }
 
-/* Who comes later has a table that others can join, and all see the same. */
+/* A later process gets a table that others can join, and all see the same data. */
 TEST_SLOW(single, followed_by_others)
 {
 	struct helper child[2];
@@ -291,7 +291,7 @@ TEST_SLOW(single, followed_by_others)
 		EXPECT_EQ(0, end_helper(&child[i]));
 }
 
-/* Others that have left count no more, once nothing of them can still be at the tables. */
+/* Processes that have left no longer count, once none of them can still be using the tables. */
 TEST_SLOW(single, left_by_others)
 {
 	struct helper child;

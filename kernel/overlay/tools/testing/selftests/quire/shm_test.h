@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the tests of the shm feature share. Include after harness.h. */
+/* Shared by the tests of the shm feature. Include after harness.h. */
 #ifndef SHM_TEST_H
 #define SHM_TEST_H
 
@@ -49,7 +49,7 @@ static inline long major_faults(void)
 	return usage.ru_majflt;
 }
 
-/* What all page tables take, in kB; each CPU's part of the count is added up first. */
+/* The memory of all page tables, in kB; each CPU's part of the count is added up first. */
 static inline long page_tables_kb(void)
 {
 	char line[128];
@@ -66,7 +66,7 @@ static inline long page_tables_kb(void)
 	return value;
 }
 
-/* Shared memory, wherever the kernel puts it. */
+/* Maps shared memory wherever the kernel puts it. */
 static inline char *map_file(int fd, unsigned long tables, int prot)
 {
 	char *area = mmap(NULL, tables * TABLE, prot, MAP_SHARED, fd, 0);
@@ -90,9 +90,9 @@ static inline long resident(char *area, unsigned long pages)
 }
 
 /*
- * Has a group give back memory until no more of an area is left in it than wanted.
- * Reclaim may find nothing until the group's statistics are brought up to date,
- * which is every other second.
+ * Makes a group give back memory until no more than @left pages of an area are in memory.
+ * Reclaim may find nothing until the group's statistics are updated, which happens every other
+ * second.
  */
 static inline bool push_out(const char *reclaim, char *area, unsigned long pages, long left)
 {
@@ -103,7 +103,7 @@ static inline bool push_out(const char *reclaim, char *area, unsigned long pages
 	return resident(area, pages) <= left;
 }
 
-/* Ends a helper that others may hold the pipe of; returns its status. */
+/* Ends a helper whose pipe others may hold; returns its status. */
 static inline int end_helper(struct helper *h)
 {
 	int status;
@@ -117,9 +117,9 @@ static inline int end_helper(struct helper *h)
 }
 
 /*
- * Waits for a grace period of RCU: of those who have left a table before, nobody can be
- * looking at it any more, and its last user may adopt it. False on one CPU, where
- * membarrier() waits for nothing.
+ * Waits for an RCU grace period: after it, no process that left a table before can be looking
+ * at the table, and its last user may adopt it. False with one CPU, where membarrier() waits
+ * for nothing.
  */
 static inline bool wait_for_leavers(void)
 {

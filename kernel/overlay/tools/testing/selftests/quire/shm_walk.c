@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Faults of shared memory while a walk over the areas that map it is under way: nobody waits
- * for it, and the process shares when its next fault comes after the walk.
+ * Faults of shared memory during a walk over the areas that map it: no process waits for the
+ * walk, and a process shares at its next fault after the walk.
  */
 #define _GNU_SOURCE
 #include "harness.h"
@@ -86,7 +86,7 @@ FIXTURE_SETUP(walk)
 		ASSERT_EQ(0, start_helper(&self->child[i], serve, NULL));
 	self->walk = begin_walk(self->fd);
 	ASSERT_LE(0, self->walk);
-	/* The child has tables that nobody else can find. */
+	/* The child has tables that no other process can find. */
 	ASSERT_EQ(0, ask(&self->child[0], '1'));
 	ASSERT_EQ(TABLES, ask(&self->child[0], 's'));
 	ASSERT_EQ(self->tables + 2 * TABLES, shm_number("tables"));
@@ -120,7 +120,7 @@ TEST_SLOW(walk, merged_afterwards)
 	EXPECT_EQ(self->merged, shm_number("stats/tables_merged"));
 	ASSERT_EQ(0, madvise(area, PAGE, MADV_REMOVE));
 	end_walk(&self->walk);
-	/* A page of each is missing. */
+	/* Remove a page of each of the other tables. */
 	for (int i = 1; i < TABLES; i++)
 		ASSERT_EQ(0, madvise(area + i * TABLE, PAGE, MADV_REMOVE));
 	EXPECT_EQ(TABLES, ask(&self->child[0], 'r'));
@@ -131,7 +131,7 @@ TEST_SLOW(walk, merged_afterwards)
 	EXPECT_EQ(0, wrong(area, PAGES, 9));
 }
 
-/* The others have gone meanwhile: the table is offered as it is. */
+/* The other processes are gone meanwhile: the child's table is offered to others as it is. */
 TEST_SLOW(walk, offered_afterwards)
 {
 	ASSERT_EQ(0, munmap(area, LEN));
@@ -182,7 +182,7 @@ TEST_SLOW(walk, adopted)
 	EXPECT_EQ(0, ask(&self->child[0], 'r'));
 }
 
-/* Who must not share any more offers nothing. */
+/* A process that must not share any more offers nothing. */
 TEST_SLOW(walk, forbidden_meanwhile)
 {
 	char path[64];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The memory control group of a program of tests, CGROUP. After text_huge.h. */
+/* CGROUP, the memory cgroup of a test program. Include after text_huge.h. */
 #ifndef TEXT_CGROUP_H
 #define TEXT_CGROUP_H
 
-/* Make it; 0, or -1 where there is no memory controller. */
+/* Makes the group; returns 0, or -1 if there is no memory controller. */
 static inline int make_cgroup(void)
 {
 	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
@@ -18,7 +18,7 @@ static inline void join_cgroup(void)
 		_exit(1);
 }
 
-/* A number of a file with lines of "name number"; -1 where it has none. */
+/* Returns a number from a file with lines of "name number"; -1 if the file has no such line. */
 static inline long value_of(const char *path, const char *name)
 {
 	char format[64], line[256];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature: collapse of program text, and all that takes it apart again.
+ * The text feature: collapse of program text, and everything that undoes it.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -49,7 +49,7 @@ TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 600)
 
 	ASSERT_EQ(0, set("enabled", "1"));
 	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
-	/* The worker counts a block after it has become visible. */
+	/* The worker counts a block after the block has become visible. */
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
 	ASSERT_GE(stop(&self->p), 0);
 
@@ -59,7 +59,7 @@ TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 600)
 	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
 	huge = stop(&self->p);
 	ASSERT_GT(huge, 0);
-	/* 16 pages a fault at most, against 512 in the three blocks. */
+	/* A fault maps 16 small pages at most; each of the three blocks has 512. */
 	EXPECT_GE(small - huge, 3 * (long)(BLOCK_PAGES / 16 - 1));
 	EXPECT_GE(stat_of("skipped_huge"), skipped + 1);
 }
@@ -68,7 +68,7 @@ TEST_F_TIMEOUT(text, running_programs_change_over, 600)
 {
 	struct program other;
 
-	/* Both map it by PTEs before anything is queued. */
+	/* Both programs map it by PTEs before anything is queued. */
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, start(&other, PROGRAM, NULL));
 	ASSERT_EQ(0, touch(&other));
@@ -176,13 +176,16 @@ TEST_F_TIMEOUT(text, blocks_are_copied_while_they_are_mapped, 600)
 	unsigned char *map = map_huge(PROGRAM);
 
 	ASSERT_NE(NULL, map);
-	/* Of four; a page that is in use just then is copied with all unmapped. */
+	/*
+	 * At least one of four blocks: if a page is in use just then, its block is copied while
+	 * unmapped.
+	 */
 	EXPECT_GE(stat_of("copied_ahead"), ahead + 1);
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
 	munmap(map, FILE_SIZE);
 }
 
-/* Write a page of the first block, have it on the disk, and go. */
+/* Writes a page of the first block, syncs it to disk, and closes the file. */
 static int rewrite_page(const char *path, unsigned long nr, const unsigned char *page)
 {
 	int fd = open(path, O_RDWR), ret;
@@ -194,7 +197,7 @@ static int rewrite_page(const char *path, unsigned long nr, const unsigned char 
 	return ret;
 }
 
-/* Wait for the worker to have copied the block, and not yet used its copies. */
+/* Waits until the worker has copied the block, and has not yet used its copies. */
 static bool worker_holds(void)
 {
 	char state = '1';
@@ -210,7 +213,7 @@ static bool worker_holds(void)
 	return state == '2';
 }
 
-/* Change a page of the first block: rounds 0 to 4 write, the fifth truncates. */
+/* Changes a page of the first block: rounds 0 to 4 write, round 5 truncates. */
 static int change_page(int round, unsigned char *page)
 {
 	memset(page, round < 5 ? ~round : 0, PAGE);
@@ -229,7 +232,7 @@ TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
 		SKIP(return, "needs CONFIG_QUIRE_DEBUG");
 	ASSERT_EQ(0, set("delay_ms", "0"));
 	for (round = 0; round <= 5; round++) {
-		/* Empties the page cache of what the round before has collapsed. */
+		/* This empties the page cache, which the round before has collapsed. */
 		memset(page, 0x55, PAGE);
 		ASSERT_EQ(0, rewrite_page(PROGRAM, 1, page));
 		collapsed = stat_of("collapsed_blocks");
@@ -239,7 +242,7 @@ TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
 		read_pages(map, BLOCK);
 		ASSERT_TRUE(worker_holds());
 		ASSERT_EQ(0, change_page(round, page));
-		/* What was truncated is there again, so that the collapse goes on. */
+		/* Read again what was truncated, so that the collapse goes on. */
 		read_pages(map, BLOCK);
 		EXPECT_GT(stat_of("copies_void"), voided);
 		voided = stat_of("copies_void");
@@ -294,7 +297,7 @@ TEST_F_TIMEOUT(text, breakpoint_splits_one_block, 600)
 	EXPECT_EQ(at + 1, regs.rip);
 	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
 
-	/* Nobody else sees it. */
+	/* No other process sees the change. */
 	EXPECT_EQ(0, touch(&other));
 	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
 	fd = open(PROGRAM, O_RDONLY);
@@ -358,7 +361,7 @@ TEST_F_TIMEOUT(text, processes_may_opt_out, 600)
 	EXPECT_EQ(queued, stat_of("queued"));
 	EXPECT_GE(stop(&self->p), 0);
 
-	/* What others had collapsed is mapped by PTEs there. */
+	/* Such a process maps by PTEs what others had collapsed. */
 	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
 	EXPECT_GE(stop(&self->p), 0);
 	ASSERT_EQ(0, start(&self->p, PROGRAM, disable_thp));
@@ -423,7 +426,7 @@ TEST_F_TIMEOUT(text, slow_start_is_waited_for, 600)
 	ASSERT_EQ(0, fsync(fd));
 	ASSERT_EQ(0, posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
 	close(fd);
-	/* Attempts end 0.64 s after the mapping where no more is read meanwhile. */
+	/* If no more is read meanwhile, attempts end 0.64 s after the mapping. */
 	ASSERT_EQ(0, set("delay_ms", "20"));
 	map = map_file(PROGRAM, FILE_SIZE);
 	ASSERT_NE(NULL, map);

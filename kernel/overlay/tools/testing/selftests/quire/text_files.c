@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature and what else is done with programs and their files: upgrades,
- * breakpoints, code that changes itself, direct I/O, many executions, little memory.
+ * The text feature and other uses of programs and their files: upgrades, breakpoints, code that
+ * changes itself, direct I/O, many executions, little memory.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -68,7 +68,10 @@ TEST_F_TIMEOUT(files, upgrade_by_rename, 600)
 	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
 	ASSERT_EQ(0, make_program(NEWER, &newer));
 	ASSERT_EQ(0, rename(NEWER, PROGRAM));
-	/* Who runs keeps the old text, huge, and who starts gets the new. */
+	/*
+	 * A running program keeps the old text, still huge; a program that starts gets the new
+	 * text.
+	 */
 	EXPECT_EQ(0, touch(&self->p));
 	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
 	EXPECT_EQ(0, start_huge(&other, PROGRAM, &newer, NULL));
@@ -77,7 +80,7 @@ TEST_F_TIMEOUT(files, upgrade_by_rename, 600)
 	EXPECT_GE(stop(&other), 0);
 }
 
-/* As cp does it with a library that is in use. */
+/* Overwrites the file in place, as cp does with a library that is in use. */
 TEST_F_TIMEOUT(files, upgrade_in_place, 600)
 {
 	static unsigned char page[PAGE];
@@ -114,7 +117,7 @@ static void jump_back(int signal)
 	siglongjmp(back, signal);
 }
 
-/* Call the function on a page of text; the signal that came of it, or 0. */
+/* Calls the function on a page of text; returns the signal that it raised, or 0. */
 static int call_page(const unsigned char *text, unsigned long i)
 {
 	int signal = sigsetjmp(back, 1);
@@ -152,7 +155,7 @@ TEST_F_TIMEOUT(files, code_that_changes_itself, 600)
 	ASSERT_EQ(0, mprotect(map, FILE_SIZE, PROT_READ | PROT_WRITE | PROT_EXEC));
 	memcpy(at, code, sizeof(code));
 	EXPECT_EQ(42, ((int (*)(void))at)());
-	/* Of this mapping one block is split, of the other none. */
+	/* One block of this mapping is split, and none of the other. */
 	EXPECT_EQ(3 * BLOCK_KB + 4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
 	EXPECT_TRUE(text_is_right(map + PAGE, 701, three_blocks.pages));
@@ -200,7 +203,7 @@ TEST_F_TIMEOUT(files, uprobe_in_huge_text, 600)
 	EXPECT_EQ(0, touch(&self->p));
 	EXPECT_TRUE(traced("text_hit"));
 	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
-	/* One that starts with the breakpoint in place. */
+	/* A program that starts while the breakpoint is in place. */
 	ASSERT_EQ(0, start(&other, PROGRAM, NULL));
 	EXPECT_EQ(0, touch(&other));
 	EXPECT_EQ(2 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
@@ -258,7 +261,7 @@ TEST_F_TIMEOUT(files, direct_io, 600)
 	EXPECT_EQ(4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
 	close(fd);
 
-	/* Huge text as what is written. */
+	/* Huge text is the source of a direct write. */
 	fd = open(copy, O_CREAT | O_RDWR | O_DIRECT, 0600);
 	ASSERT_GE(fd, 0);
 	ASSERT_EQ((ssize_t)BLOCK, pwrite(fd, map + BLOCK, BLOCK, 0));
@@ -318,7 +321,7 @@ TEST_F_TIMEOUT(files, memcg_at_its_limit, 600)
 		SKIP(return, "no memory controller");
 	ASSERT_EQ(0, write_file(CGROUP "/memory.max", "8388608"));
 	ASSERT_EQ(0, start(&self->p, PROGRAM, join_cgroup));
-	/* All of its text does not fit, whatever becomes huge. */
+	/* Not all of its text fits, whatever becomes huge. */
 	do {
 		alive = !touch(&self->p);
 	} while (alive && worker_results() == before && seconds() < end);
@@ -340,13 +343,13 @@ TEST_F_TIMEOUT(files, memcg_at_its_limit, 600)
 #define CHUNK_PAGES	64
 #define CHUNKS		32
 
-/* Reads every other chunk of the program: the caller's group is charged for it. */
+/* Reads every other chunk of the program: the caller's group is charged for those. */
 static int read_chunks(int first)
 {
 	static char buf[CHUNK_PAGES * PAGE];
 	int fd = open(PROGRAM, O_RDONLY), ret = 0;
 
-	/* Nothing is to be read ahead into the next chunk. */
+	/* Nothing must be read ahead into the next chunk. */
 	if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM))
 		return -1;
 	for (int i = first; i < CHUNKS && !ret; i += 2)
@@ -356,8 +359,8 @@ static int read_chunks(int first)
 }
 
 /*
- * Waits until all of the group's page cache is mapped, or nothing: small changes of a
- * group's numbers show after a while only.
+ * Waits until all of the group's page cache is mapped, or none of it. Small changes of a
+ * group's counts show only after a while.
  */
 static bool wait_mapped(bool all)
 {
@@ -388,7 +391,10 @@ TEST_F_TIMEOUT(files, mapped_pages_are_counted_where_they_are_charged, 600)
 	ASSERT_GE(child, 0);
 	if (!child) {
 		join_cgroup();
-		/* The last chunk of each page table is the group's, and the one before is not. */
+		/*
+		 * The last chunk of each page table is charged to the group, and the one before
+		 * it is not.
+		 */
 		_exit(read_chunks(1) ? 1 : 0);
 	}
 	ASSERT_EQ(child, waitpid(child, &status, 0));
@@ -430,7 +436,7 @@ TEST_F_TIMEOUT(files, no_huge_page_to_be_had, 600)
 	EXPECT_GE(stop(&self->p), 0);
 	EXPECT_EQ(0, fail_huge_pages("0"));
 
-	/* Switching it on anew ends the wait. */
+	/* Switching the feature on anew ends the wait. */
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, set("enabled", "1"));
 	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
@@ -451,7 +457,7 @@ TEST_F_TIMEOUT(files, tmpfs_is_left_alone, 600)
 	unlink(path);
 }
 
-/* A page that somebody holds keeps its block small, and no other block. */
+/* A page that somebody holds keeps its own block small, but no other block. */
 TEST_F_TIMEOUT(files, one_block_in_use, 600)
 {
 	unsigned char *map;
@@ -466,7 +472,7 @@ TEST_F_TIMEOUT(files, one_block_in_use, 600)
 	held = (struct iovec){ map + 100 * PAGE, 16 };
 	ASSERT_EQ(0, pipe(tube));
 	ASSERT_EQ(16, vmsplice(tube[1], &held, 1, 0));
-	/* One block a run, the first of which cannot be done. */
+	/* One block per run; the first one cannot be collapsed. */
 	ASSERT_EQ(0, set("blocks_per_second", "10"));
 	ASSERT_EQ(0, set("enabled", "1"));
 	munmap(map_file(PROGRAM, FILE_SIZE), FILE_SIZE);
@@ -483,7 +489,7 @@ TEST_F_TIMEOUT(files, one_block_in_use, 600)
 	close(tube[1]);
 }
 
-/* Queue the program's file, for long; 0, or -1. */
+/* Queues the program's file, for long; returns 0, or -1. */
 static int queue_it(struct program *p, const char *path)
 {
 	if (set("delay_ms", "60000") || start(p, path, NULL) || touch(p))
@@ -491,7 +497,7 @@ static int queue_it(struct program *p, const char *path)
 	return stop(p) < 0 ? -1 : 0;
 }
 
-/* The queue is as it was where a mount goes, and is empty where its filesystem goes. */
+/* The queue stays as it is when a mount goes, and is empty when its filesystem goes. */
 TEST_F_TIMEOUT(files, mounts_come_and_go, 600)
 {
 	const char *folder = "/tmp/text_files_2", *image = "/tmp/text_files_2.img";
@@ -536,13 +542,13 @@ TEST_F_TIMEOUT(files, queued_files_are_closed, 600)
 	close(fd);
 }
 
-/* One without a name is of no use to anybody later. */
+/* A file without a name is of no use to anybody later. */
 TEST_F_TIMEOUT(files, deleted_files_are_forgotten, 600)
 {
 	long forgotten = stat_of("forgotten"), collapsed = stat_of("collapsed_blocks");
 	unsigned char *map;
 
-	/* Nothing is resident, so its blocks stay to be done. */
+	/* Nothing is resident, so the file's blocks are still to be done. */
 	map = map_file(PROGRAM, FILE_SIZE);
 	ASSERT_NE(NULL, map);
 	ASSERT_EQ(0, unlink(PROGRAM));
@@ -566,7 +572,7 @@ static pid_t start_switching(void)
 	return pid;
 }
 
-/* Files are queued when the key of the feature goes off, and dropped after that. */
+/* Files are queued while the feature's key is being switched off, and are dropped after that. */
 TEST_F_TIMEOUT(files, switching_does_not_hold_up_umount, 600)
 {
 	const char *folder = "/tmp/text_files_2", *image = "/tmp/text_files_2.img";

@@ -2,7 +2,7 @@
 /*
  * The text feature on filesystems that are made in advance: erofs, whose large
  * folios let the first fault read a whole block, and squashfs, which has none.
- * And how much of what is resident one fault maps.
+ * Also, how much of what is resident one fault maps.
  * Needs root, loop devices, mkfs.erofs and mksquashfs, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@ static bool have_image(const char *type)
 	return !access(path, R_OK);
 }
 
-/* Mount an image anew: nothing of it is resident. */
+/* Mounts an image anew, so that nothing of it is resident. */
 static int mount_image(const char *type)
 {
 	char command[256];
@@ -39,7 +39,7 @@ static int mount_image(const char *type)
 	return system(command) ? -1 : 0;
 }
 
-/* Run the program once; returns its minor faults, and what it mapped by PMD in @kb. */
+/* Runs the program once; returns its minor faults, and in @kb what it mapped by PMD. */
 static long run_program(const char *path, long *kb)
 {
 	struct program p;
@@ -61,7 +61,7 @@ FIXTURE_SETUP(erofs)
 		SKIP(return, "no mkfs.erofs");
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, defaults());
-	/* The worker comes too late for these tests. */
+	/* Make the worker come too late for these tests. */
 	ASSERT_EQ(0, set("delay_ms", "60000"));
 	if (mount_image("erofs"))
 		SKIP(return, "the kernel has no erofs");
@@ -88,7 +88,7 @@ TEST_F_TIMEOUT(erofs, first_exec_reads_it_huge, 600)
 	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
-/* In whichever order its pages are called, neighbours' reading does not spoil a block. */
+/* In whichever order its pages are called, reading for one block does not spoil its neighbours. */
 TEST_F_TIMEOUT(erofs, backwards, 600)
 {
 	long kb = 0, before;
@@ -149,7 +149,7 @@ TEST_F_TIMEOUT(erofs, random_advice, 600)
 	munmap(map, FILE_SIZE);
 }
 
-/* A block of which a page is resident is read page by page, and collapsed later. */
+/* A block with a resident page is read page by page, and collapsed later. */
 TEST_F_TIMEOUT(erofs, resident_page, 600)
 {
 	long partial = stat_of("readahead_partial"), kb = 0;
@@ -189,7 +189,7 @@ TEST_F_TIMEOUT(erofs, no_huge_page_to_be_had, 600)
 	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
-/* All small, all resident: as Linux does 16 pages a fault, else a table a fault. */
+/* All pages are small and resident: Linux maps 16 pages per fault, the feature a whole table. */
 TEST_F_TIMEOUT(erofs, resident_text_is_mapped_at_once, 600)
 {
 	long wide, narrow_faults, faults, kb = -1;
@@ -335,7 +335,7 @@ TEST_F_TIMEOUT(squashfs, collapse, 600)
 	EXPECT_GE(stop(&self->p), 0);
 	EXPECT_GT(run_program(PROGRAM, &kb), 0);
 	EXPECT_EQ(3 * BLOCK_KB, kb);
-	/* As a library, at an address of the kernel's choice. */
+	/* As a library, at an address that the kernel chooses. */
 	map = map_huge(PROGRAM);
 	ASSERT_NE(NULL, map);
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
@@ -354,7 +354,7 @@ TEST_F_TIMEOUT(squashfs, drain, 600)
 	EXPECT_EQ(0, kb);
 }
 
-/* One program, in an image of each kind. */
+/* Makes an image of each kind, with one program in it. */
 static int make_images(void)
 {
 	char command[256];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The program that most tests of the text feature run, its file as a library, and
- * what the tests begin with. After harness.h.
+ * The program that most tests of the text feature run, its file as a library, and what the
+ * tests begin with. Include after harness.h.
  */
 #ifndef TEXT_HUGE_H
 #define TEXT_HUGE_H
 
 #include "text_program.h"
 
-/* Three whole blocks of text; as a mapping of all the file it has four. */
+/* Three whole blocks of text; a mapping of the whole file has four. */
 static const struct layout three_blocks = { .pages = 2049, .offset = PAGE, .fixed = true };
 #define FILE_SIZE	(2050 * PAGE)
 #define BLOCK_KB	((long)(BLOCK / 1024))
@@ -42,7 +42,7 @@ static inline void read_pages(const volatile unsigned char *map, size_t len)
 		(void)map[at];
 }
 
-/* Map the program's file, all of it resident then. */
+/* Maps the program's file; then all of it is resident. */
 static inline unsigned char *map_resident(const char *path)
 {
 	unsigned char *map = map_file(path, FILE_SIZE);
@@ -52,7 +52,7 @@ static inline unsigned char *map_resident(const char *path)
 	return map;
 }
 
-/* Is what a new mapping shows of the program's text what was written to the file? */
+/* Does a new mapping of the program's text show what was written to the file? */
 static inline bool file_is_right(const char *path)
 {
 	unsigned char *map = map_file(path, FILE_SIZE);
@@ -63,7 +63,7 @@ static inline bool file_is_right(const char *path)
 	return right;
 }
 
-/* Map the program's file as a library is mapped, until its blocks are huge. */
+/* Maps the program's file as a library is mapped, and waits until its blocks are huge. */
 static inline unsigned char *map_huge(const char *path)
 {
 	double end = seconds() + LIMIT_S;
@@ -97,13 +97,13 @@ static inline int write_file(const char *path, const char *text)
 	return ret;
 }
 
-/* What each case begins with: nothing of an earlier one is queued. */
+/* Each case begins with this: nothing of an earlier case is queued. */
 static inline int fresh_program(const char *path)
 {
 	return set("enabled", "0") || defaults() || make_program(path, &three_blocks);
 }
 
-/* kB, of meminfo. */
+/* A number from /proc/meminfo, in kB. */
 static inline long meminfo(const char *name)
 {
 	FILE *f = fopen("/proc/meminfo", "r");
@@ -118,7 +118,7 @@ static inline long meminfo(const char *name)
 	return value;
 }
 
-/* How often the worker has come to a result about a block. */
+/* How many results about a block the worker has come to. */
 static inline long worker_results(void)
 {
 	return stat_of("collapsed_blocks") + stat_of("fallback_limit") + stat_of("fallback_cold") +
@@ -127,7 +127,7 @@ static inline long worker_results(void)
 
 #define INJECT "/sys/kernel/debug/fail_page_alloc/"
 
-/* No page of a block's order can be had, as with memory in pieces; "0": again it can. */
+/* Makes allocations of a block's order fail, as with fragmented memory; "0" ends that. */
 static inline int fail_huge_pages(const char *probability)
 {
 	return write_file(INJECT "ignore-gfp-wait", "N") |
@@ -136,7 +136,7 @@ static inline int fail_huge_pages(const char *probability)
 		write_file(INJECT "verbose", "0") | write_file(INJECT "probability", probability);
 }
 
-/* Run the cases with an ext4 of their own. Returns the program's exit status. */
+/* Runs the cases on an ext4 of their own. Returns the program's exit status. */
 static inline int test_on_ext4(int argc, char **argv, const char *image, const char *folder)
 {
 	int ret;

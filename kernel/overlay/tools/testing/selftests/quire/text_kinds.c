@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature and files of other kinds and other uses: scripts whose interpreter
- * is a large program, files whose blocks ext4 exchanges or the kernel swaps to, tmpfs
- * with and without huge pages, and network filesystems. And what the kernel's numbers
- * say of text that many programs map.
+ * The text feature and other kinds and uses of files: scripts whose interpreter is a large
+ * program, files whose blocks ext4 exchanges or that the kernel swaps to, tmpfs with and
+ * without huge pages, and network filesystems. Also, what the kernel's counters show of text
+ * that many programs map.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -57,7 +57,7 @@ TEST_F_TIMEOUT(kinds, numbers_agree, 600)
 		ASSERT_EQ(0, touch(&many[i]));
 		sum += pmd_mapped(many[i].pid, PROGRAM);
 	}
-	/* By process as often as it is mapped, in the system's numbers once. */
+	/* The processes count it once per mapping, the system's counters count it once. */
 	EXPECT_EQ(8 * 3 * BLOCK_KB, sum);
 	EXPECT_EQ(mapped + 3 * BLOCK_KB, meminfo("FilePmdMapped:"));
 	EXPECT_EQ(huge + 3 * BLOCK_KB, meminfo("FileHugePages:"));
@@ -93,7 +93,10 @@ TEST_F_TIMEOUT(kinds, script_with_a_large_interpreter, 600)
 
 #define SWAP_BOOT	_IO('f', 17)
 
-/* Its blocks go to the boot loader's inode, of which a new filesystem has none, and come back. */
+/*
+ * The file's blocks go to the boot loader's inode, which has none on a new filesystem, and come
+ * back.
+ */
 TEST_F_TIMEOUT(kinds, blocks_exchanged_with_the_boot_loader, 600)
 {
 	long dropped = stat_of("dropped_writer");
@@ -121,7 +124,7 @@ TEST_F_TIMEOUT(kinds, blocks_exchanged_with_the_boot_loader, 600)
 	munmap(map, FILE_SIZE);
 }
 
-/* What ext4 wants to be told by who defragments. */
+/* What a defragmenter tells ext4. */
 struct move_extent {
 	uint32_t reserved, donor_fd;
 	uint64_t orig_start, donor_start, len, moved_len;
@@ -150,7 +153,7 @@ TEST_F_TIMEOUT(kinds, defragmented, 600)
 	close(fd);
 	close(donor);
 	munmap(map, FILE_SIZE);
-	/* From the blocks where it is now. */
+	/* Read it from the blocks where it is now. */
 	ASSERT_EQ(0, drop_caches());
 	map = map_huge(PROGRAM);
 	ASSERT_NE(NULL, map);
@@ -158,7 +161,7 @@ TEST_F_TIMEOUT(kinds, defragmented, 600)
 	munmap(map, FILE_SIZE);
 }
 
-/* A file that is swapped to is no text, as long as it is. */
+/* A file that is swapped to does not count as text while it is used for swap. */
 TEST_F_TIMEOUT(kinds, swap_file, 600)
 {
 	struct {
@@ -210,7 +213,7 @@ static long shmem_pmd_mapped(pid_t pid)
 	return sum;
 }
 
-/* tmpfs makes its own huge pages, as its files are written. */
+/* tmpfs makes huge pages by itself when its files are written. */
 TEST_F_TIMEOUT(kinds, tmpfs_with_huge_pages, 600)
 {
 	const char *path = TMPFS "/program";
@@ -234,7 +237,10 @@ TEST_F_TIMEOUT(kinds, tmpfs_with_huge_pages, 600)
 
 #define OVERLAY	"/tmp/text_kinds_overlay"
 
-/* Map a file as a dynamic linker does: all of it, for its place, and over that its text. */
+/*
+ * Maps a file as a dynamic linker does: all of it, to reserve its place, and its text over
+ * that.
+ */
 static unsigned char *map_library(const char *path)
 {
 	int fd = open(path, O_RDONLY);
@@ -247,7 +253,7 @@ static unsigned char *map_library(const char *path)
 	return text == MAP_FAILED ? NULL : (unsigned char *)map;
 }
 
-/* kB of a library that a PMD maps, once the worker has collapsed so many blocks. */
+/* How many kB of a library are mapped by PMD, once the worker has collapsed so many blocks. */
 static long huge_library(const char *path, long collapsed)
 {
 	unsigned char *map = map_library(path);
@@ -266,7 +272,7 @@ static long huge_library(const char *path, long collapsed)
 	return kb;
 }
 
-/* On ext4, which places mappings by itself, and on overlayfs, which leaves that to us. */
+/* On ext4, which places mappings by itself, and on overlayfs, which leaves that to the feature. */
 TEST_F_TIMEOUT(kinds, library_as_the_linker_maps_it, 600)
 {
 	long collapsed = stat_of("collapsed_blocks"), placed = stat_of("placed_map");
@@ -278,13 +284,13 @@ TEST_F_TIMEOUT(kinds, library_as_the_linker_maps_it, 600)
 	ASSERT_EQ(0, mount("none", OVERLAY, "overlay", MS_RDONLY, "lowerdir=" FOLDER ":/dev/shm"));
 	EXPECT_EQ(3 * BLOCK_KB, huge_library(OVERLAY "/other", collapsed + 6));
 	EXPECT_EQ(placed + 1, stat_of("placed_map"));
-	/* What is huge there is huge below. */
+	/* What is huge on the overlay is huge on the filesystem below. */
 	EXPECT_EQ(3 * BLOCK_KB, huge_library(OTHER, collapsed + 6));
 	EXPECT_EQ(0, umount2(OVERLAY, 0));
 	rmdir(OVERLAY);
 }
 
-/* Is a file on a filesystem that another machine serves? Its type may be what is there. */
+/* Is a file on a filesystem that another machine serves, of either type? */
 static bool is_remote(const char *path)
 {
 	unsigned int major, minor;
@@ -305,7 +311,7 @@ static bool is_remote(const char *path)
 	return remote;
 }
 
-/* In the folder that this program is in, which is the host's. */
+/* A path in the folder of this program, which is on the host's filesystem. */
 static int remote_path(char *path, size_t len)
 {
 	char self[512];
@@ -319,7 +325,10 @@ static int remote_path(char *path, size_t len)
 	return is_remote(self) ? 0 : -1;
 }
 
-/* Of what a host serves, nothing is read: a block is collapsed when all of it is there. */
+/*
+ * If a host serves the file, the worker reads nothing: it collapses a block when all of it is
+ * there.
+ */
 TEST_F_TIMEOUT(kinds, served_by_the_host, 600)
 {
 	struct layout pie = { .pages = 1100, .offset = PAGE };
@@ -331,7 +340,7 @@ TEST_F_TIMEOUT(kinds, served_by_the_host, 600)
 	if (remote_path(path, sizeof(path)))
 		SKIP(return, "not on a filesystem of the host's");
 	ASSERT_EQ(0, make_program(path, &pie));
-	/* Its pages go when the last one ends who has it open. */
+	/* The file's pages go when the last process ends that has it open. */
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, start(&first, path, NULL));
 	EXPECT_EQ(0, touch(&first));

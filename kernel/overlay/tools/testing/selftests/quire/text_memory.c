@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature where memory is short, in pieces, or goes away: no free huge page
- * in real fragments, control groups at their limit, reclaim, a block of memory that
- * goes offline, and which of the free blocks a collapse takes.
+ * The text feature when memory is short, fragmented, or goes away: no free huge page because of
+ * real fragments, cgroups at their limit, reclaim, a memory block that goes offline, and which
+ * of the free blocks a collapse takes.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -67,7 +67,7 @@ static int set_number(const char *path, long value)
 	return write_file(path, number);
 }
 
-/* The frame of a page that we map, 0: none. */
+/* The frame of a page that we map; 0 if there is none. */
 static unsigned long frame_of(const void *at)
 {
 	int fd = open("/proc/self/pagemap", O_RDONLY);
@@ -80,7 +80,7 @@ static unsigned long frame_of(const void *at)
 	return entry & ((1UL << 55) - 1);
 }
 
-/* Give back most of a huge page and have it split: a few of its pages stay. 0, or -1. */
+/* Frees most of a huge page and splits it: a few of its pages stay. Returns 0, or -1. */
 static int break_up(char *block)
 {
 	char range[64];
@@ -96,7 +96,10 @@ static int break_up(char *block)
 	return ret;
 }
 
-/* Take huge pages on a CPU, and break them up, until there is none; how many, or -1. */
+/*
+ * Takes huge pages on a CPU and breaks them up until there are none left; returns how many, or
+ * -1.
+ */
 static int break_all(char **next, const char *end, int cpu)
 {
 	cpu_set_t set;
@@ -119,7 +122,7 @@ static int break_all(char **next, const char *end, int cpu)
 	return -1;
 }
 
-/* The same on all CPUs, each of which has free ones of its own. */
+/* The same on all CPUs, because each CPU has free ones of its own. */
 static int break_everywhere(char **next, const char *end)
 {
 	int broken = 0, here = 0;
@@ -134,7 +137,7 @@ static int break_everywhere(char **next, const char *end)
 	return here < 0 ? -1 : broken;
 }
 
-/* Where the fragments are, and what of that is still free for more. */
+/* The area with the fragments, and the part of it that is still free for more. */
 static char *area, *next;
 
 static bool map_area(void)
@@ -153,19 +156,25 @@ static bool map_area(void)
 	return true;
 }
 
-/* Leave no huge page that could be had without moving others'. Whether that worked. */
+/*
+ * Leaves no huge page that can be had without moving others' pages; returns whether that
+ * worked.
+ */
 static bool fragment(void)
 {
 	int broken;
 
-	/* What was freed meanwhile may have made another. */
+	/* Memory that was freed meanwhile may have formed another huge page. */
 	do {
 		broken = break_everywhere(&next, area + MOST * BLOCK);
 	} while (broken > 0);
 	return !broken;
 }
 
-/* Start a program whose text has never run. True where the worker found no room for any of it. */
+/*
+ * Starts a program whose text has never run; returns whether the worker found no room for any
+ * of it.
+ */
 static bool starts_without_room(struct program *p)
 {
 	long nomem = stat_of("fallback_nomem"), collapsed = stat_of("collapsed_blocks");
@@ -180,8 +189,8 @@ static bool starts_without_room(struct program *p)
 }
 
 /*
- * The same with all huge pages broken up. What others free late makes new ones, and so do
- * pages that CPUs held back of hundreds of blocks: then again.
+ * The same with all huge pages broken up. Pages that others free late, and pages of hundreds of
+ * blocks that CPUs held back, form new huge pages: then try again.
  */
 static bool starts_in_fragments(struct program *p)
 {
@@ -202,7 +211,7 @@ TEST_F_TIMEOUT(memory, nothing_but_fragments, 600)
 
 	if (access(SPLIT, W_OK) || access(HUGEPAGES, W_OK))
 		SKIP(return, "no debugfs, or no hugetlb");
-	/* text_files has it fail, in a fraction of the time that this takes there. */
+	/* text_files tests this by fault injection, which takes a fraction of the time. */
 	if (!access(INJECT "probability", W_OK))
 		SKIP(return, "fault injection stands in for fragments");
 	ASSERT_TRUE(map_area());
@@ -216,14 +225,14 @@ TEST_F_TIMEOUT(memory, nothing_but_fragments, 600)
 	EXPECT_EQ(0, touch(&self->p));
 	EXPECT_GT(stat_of("skipped_backoff"), backoff);
 	EXPECT_GE(stop(&self->p), 0);
-	/* Neither the program nor the worker has waited for memory to be moved. */
+	/* Neither the program nor the worker has waited for memory compaction. */
 	EXPECT_EQ(stalls, value_of("/proc/vmstat", "compact_stall"));
 	munmap(area, (MOST + 1) * BLOCK);
 	EXPECT_EQ(0, write_file(HUGEPAGES, "0"));
 	EXPECT_EQ(0, write_file(DEFRAG, "madvise"));
 	EXPECT_EQ(0, write_file(KHUGEPAGED_DEFRAG, "1"));
 
-	/* With memory in one piece all is as ever. */
+	/* When memory is not fragmented, all works as before. */
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, set("enabled", "1"));
 	EXPECT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
@@ -232,7 +241,7 @@ TEST_F_TIMEOUT(memory, nothing_but_fragments, 600)
 
 /* ---- control groups ---- */
 
-/* Have the group charged for the first pages of the second block. 0, or -1. */
+/* Charges the group for the first pages of the second block. Returns 0, or -1. */
 static int read_in_cgroup(unsigned long pages)
 {
 	static char buf[PAGE];
@@ -252,7 +261,7 @@ static int read_in_cgroup(unsigned long pages)
 	return waitpid(pid, &status, 0) == pid && !status ? 0 : -1;
 }
 
-/* Map the second block of the program's file alone. */
+/* Maps only the second block of the program's file. */
 static unsigned char *map_second(void)
 {
 	int fd = open(PROGRAM, O_RDONLY);
@@ -262,7 +271,7 @@ static unsigned char *map_second(void)
 	return map == MAP_FAILED ? NULL : map;
 }
 
-/* Is the second block what was written? */
+/* Does the second block hold what was written? */
 static bool second_is_right(const unsigned char *map)
 {
 	return text_is_right(map - (BLOCK - PAGE), BLOCK_PAGES - 1, 2 * BLOCK_PAGES - 1);
@@ -293,7 +302,7 @@ TEST_F_TIMEOUT(memory, no_room_in_the_group, 600)
 	if (make_cgroup())
 		SKIP(return, "no memory controller");
 	ASSERT_EQ(0, read_in_cgroup(BLOCK_PAGES));
-	/* All of the block is there, and there is no room for another. */
+	/* All of the block is resident, and there is no room for another one. */
 	most = cgroup_value("memory.current", "") + BLOCK / 4;
 	ASSERT_GE(most, (long)BLOCK);
 	ASSERT_EQ(0, set_cgroup("memory.max", most));
@@ -337,7 +346,7 @@ TEST_F_TIMEOUT(memory, no_room_to_read_in_the_group, 600)
 	EXPECT_EQ(0, rmdir(CGROUP));
 }
 
-/* Text that runs is evicted, is read again, and is collapsed again where it starts anew. */
+/* Running text is evicted, read again, and collapsed again when the program starts anew. */
 TEST_F_TIMEOUT(memory, reclaim, 600)
 {
 	double end = seconds() + LIMIT_S;
@@ -347,7 +356,7 @@ TEST_F_TIMEOUT(memory, reclaim, 600)
 	for (int round = 0; round < 2; round++) {
 		ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, join_cgroup));
 		EXPECT_LE(3 * (long)BLOCK, cgroup_value("memory.stat", "file_thp"));
-		/* It says EAGAIN where it got less. */
+		/* The write fails with EAGAIN if less was reclaimed. */
 		while (pmd_mapped(self->p.pid, PROGRAM) && seconds() < end)
 			set_cgroup("memory.reclaim", 8 << 20);
 		EXPECT_EQ(0, pmd_mapped(self->p.pid, PROGRAM));
@@ -375,7 +384,7 @@ static int read_word(const char *path, char *word, size_t len)
 	return good ? 0 : -1;
 }
 
-/* Take the block of memory that holds a page offline; its number, or -1. */
+/* Takes the memory block that holds a page offline; returns its number, or -1. */
 static long offline(const void *at)
 {
 	char path[96], word[64];
@@ -398,7 +407,7 @@ static bool have_movable_memory(void)
 	return !system("grep -qsx Movable " MEMORY "memory*/valid_zones");
 }
 
-/* Drop the huge text, and hold what it was in, and more, until the program ends. */
+/* Drops the huge text, and holds the memory that it was in, and more, until the program ends. */
 static void take_elsewhere(void)
 {
 	const size_t size = 32 * BLOCK;
@@ -411,7 +420,7 @@ static void take_elsewhere(void)
 		map[at] = 1;
 }
 
-/* Huge text moves as it is, and nobody who runs it notices. */
+/* Huge text is moved as it is, and no process that runs it notices. */
 TEST_F_TIMEOUT(memory, offline, 600)
 {
 	unsigned long before;
@@ -421,7 +430,7 @@ TEST_F_TIMEOUT(memory, offline, 600)
 
 	if (!have_movable_memory())
 		SKIP(return, "no movable memory");
-	/* Some blocks cannot go, for there is memory of the boot in them. */
+	/* Some memory blocks cannot go offline, because they hold memory from boot. */
 	for (int i = 0; i < 8 && nr < 0; i++) {
 		if (i) {
 			munmap(map, FILE_SIZE);
@@ -440,7 +449,7 @@ TEST_F_TIMEOUT(memory, offline, 600)
 	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
 	EXPECT_EQ(0, write_file(path, "online_movable"));
 	munmap(map, FILE_SIZE);
-	/* What moved is still known to the writer who drops it. */
+	/* A writer that opens the file still finds the moved text to drop. */
 	before = stat_of("dropped_writer");
 	close(open(PROGRAM, O_RDWR));
 	EXPECT_EQ(before + 1, stat_of("dropped_writer"));
@@ -458,7 +467,7 @@ static long prezero_stat(const char *name)
 	return read_word(path, word, sizeof(word)) ? -1 : atol(word);
 }
 
-/* Who does not ask for zeroes gets blocks that are not zeroed, while there are some. */
+/* A request that does not ask for zeroes gets blocks that are not zeroed, while there are some. */
 TEST_F_TIMEOUT(memory, zeroed_blocks_are_spared, 600)
 {
 	long wasted, collapsed = stat_of("collapsed_blocks");

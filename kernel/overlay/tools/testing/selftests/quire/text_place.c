@@ -39,7 +39,7 @@ static void not_random(void)
 		_exit(1);
 }
 
-/* Run a program once; the address of its text, 0 where it did not run. */
+/* Runs a program once; returns the address of its text, or 0 if it did not run. */
 static unsigned long run(const char *path, void (*before)(void))
 {
 	unsigned long address = 0;
@@ -119,7 +119,7 @@ TEST_F_TIMEOUT(place, addresses_stay_random, 300)
 	EXPECT_GT(differ, 0);
 }
 
-/* Where the feature puts a program, without randomness: the same as when it is off? */
+/* Without randomness, does the feature put a program at the same address as when it is off? */
 static bool left_alone(const struct layout *l)
 {
 	unsigned long off, on;
@@ -142,7 +142,7 @@ TEST_F_TIMEOUT(place, small_programs_are_left_alone, 300)
 	EXPECT_EQ(small + 1, stat_of("place_small"));
 	pie.interp = NULL;
 	EXPECT_TRUE(left_alone(&pie));
-	/* Larger than a block, but without a whole one. */
+	/* The text is larger than a block, but has no whole block. */
 	pie.pages = 1000;
 	EXPECT_EQ(0, text_blocks(&pie));
 	EXPECT_TRUE(left_alone(&pie));
@@ -232,7 +232,7 @@ static int set_thp(const char *word)
 	return ret;
 }
 
-/* The randomness is given for huge pages: where there are none it is kept. */
+/* Randomness is given up for huge pages: if there are none, it is kept. */
 TEST_F_TIMEOUT(place, no_huge_pages_no_placement, 300)
 {
 	struct layout pie = { .pages = 2049, .offset = PAGE, .interp = INTERP };
@@ -287,7 +287,7 @@ TEST_F_TIMEOUT(place, mappings_of_other_filesystems, 300)
 	placed = stat_of("placed_map");
 	small = stat_of("place_map_small");
 	for (int i = 1; i < 4; i++) {
-		/* A library's reservation, then its text mapped alone. */
+		/* First the reservation of a library, then its text mapped alone. */
 		EXPECT_TRUE(congruent(map_at(fd, 3 * BLOCK + i * PAGE, PROT_READ, 0), 0));
 		EXPECT_TRUE(congruent(map_at(fd, 2 * BLOCK + i * PAGE, PROT_READ | PROT_EXEC,
 					     i * PAGE), i * PAGE));
@@ -299,7 +299,7 @@ TEST_F_TIMEOUT(place, mappings_of_other_filesystems, 300)
 	EXPECT_NE(0, map_at(fd, 3 * BLOCK + PAGE, PROT_READ, PAGE));
 	EXPECT_EQ(placed + 6, stat_of("placed_map"));
 
-	/* A hint that can be had is taken. */
+	/* A hint is honoured if the address can be had. */
 	hint = mmap((void *)0x100000001000, 3 * BLOCK, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
 	EXPECT_EQ((void *)0x100000001000, hint);
 	munmap(hint, 3 * BLOCK);
@@ -325,7 +325,7 @@ TEST_F_TIMEOUT(place, overlay_program_is_huge_and_lets_go, 300)
 	ASSERT_EQ(0, set("delay_ms", "60000"));
 	EXPECT_NE(0, run(MERGED "/program2", NULL));
 	EXPECT_EQ(queued + 1, stat_of("queued"));
-	/* What is queued is the lower file: neither mount is in use for it. */
+	/* The lower file is queued, so neither mount is in use for it. */
 	EXPECT_EQ(0, umount2(MERGED, 0));
 	EXPECT_EQ(forgotten, stat_of("forgotten"));
 }

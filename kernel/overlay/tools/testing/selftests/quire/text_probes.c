@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature and who changes text of one process: uprobes, a debugger's
+ * The text feature and code that changes the text of one process: uprobes, a debugger's
  * breakpoints, and writes to a private mapping, each before the text is collapsed
- * and after. The process that is changed loses huge pages, and nobody else does.
+ * and after. The process whose text is changed loses huge pages; no other process does.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@
 #define PROGRAM	FOLDER "/program"
 #define UPROBES	"/sys/bus/event_source/devices/uprobe/type"
 
-/* A page of text in the second block, the first that is whole in the program. */
+/* A page of text in the second block, which is the first whole block of the program. */
 #define WHERE	700
 #define OFFSET	(PAGE + WHERE * PAGE)
 #define ADDRESS	(0x400000 + OFFSET)
@@ -40,7 +40,7 @@ FIXTURE_TEARDOWN(probes)
 	unlink(PROGRAM);
 }
 
-/* A uprobe on a function of the program, in one process; its descriptor. */
+/* Opens a uprobe on a function of the program, in one process; returns its descriptor. */
 static int open_uprobe(pid_t pid)
 {
 	struct perf_event_attr attr = { .size = sizeof(attr), .uprobe_path = (unsigned long)PROGRAM,
@@ -60,7 +60,7 @@ static long hits(int probe)
 	return read(probe, &count, sizeof(count)) == sizeof(count) ? (long)count : -1;
 }
 
-/* What the file holds at the place that is probed. */
+/* What the file holds at the probed place. */
 static int byte_of_file(void)
 {
 	int fd = open(PROGRAM, O_RDONLY), ret;
@@ -92,19 +92,19 @@ TEST_F_TIMEOUT(probes, uprobe_of_one_process, 600)
 	close(probe);
 	EXPECT_EQ(0, touch(&self->p));
 	EXPECT_EQ(0, touch(&self->other));
-	/* Linux puts the huge page back where the last probe of a block goes. */
+	/* Linux puts the huge page back when the last probe of a block is removed. */
 	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
 	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->other.pid, PROGRAM));
 	EXPECT_GE(stop(&self->p), 0);
 	EXPECT_GE(stop(&self->other), 0);
-	/* Who starts now finds all of it huge. */
+	/* A program that starts now finds all of its text huge. */
 	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
 	EXPECT_EQ(0, touch(&self->p));
 	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
 	EXPECT_GE(stop(&self->p), 0);
 }
 
-/* The page with the breakpoint is the process's own, the block is collapsed without it. */
+/* The page with the breakpoint is the process's own; the block is collapsed without it. */
 TEST_F_TIMEOUT(probes, uprobe_before_the_collapse, 600)
 {
 	long collapsed = stat_of("collapsed_blocks");
@@ -136,7 +136,10 @@ TEST_F_TIMEOUT(probes, uprobe_before_the_collapse, 600)
 	EXPECT_GE(stop(&self->other), 0);
 }
 
-/* Set a breakpoint; what was there, or -1. The program is stopped then. */
+/*
+ * Stops the program, sets a breakpoint and lets it go on; returns the word that was there, or
+ * -1.
+ */
 static long set_breakpoint(pid_t pid)
 {
 	int status;
@@ -151,7 +154,10 @@ static long set_breakpoint(pid_t pid)
 	return word;
 }
 
-/* The program has come to its breakpoint: take that away and let it go on. 0, or -1. */
+/*
+ * The program has reached its breakpoint: removes it and lets the program go on. Returns 0, or
+ * -1.
+ */
 static int remove_breakpoint(pid_t pid, long word)
 {
 	struct user_regs_struct regs;
@@ -179,7 +185,7 @@ TEST_F_TIMEOUT(probes, breakpoint_before_the_collapse, 600)
 	ASSERT_EQ(0, set("enabled", "1"));
 	ASSERT_EQ(0, start_huge(&self->other, PROGRAM, &three_blocks, NULL));
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
-	/* It is still there, and nobody else comes to it. */
+	/* The breakpoint is still there, and no other process reaches it. */
 	ASSERT_EQ(1, write(self->p.in, &byte, 1));
 	ASSERT_EQ(0, remove_breakpoint(self->p.pid, word));
 	ASSERT_EQ(1, read(self->p.out, &byte, 1));
@@ -192,7 +198,7 @@ TEST_F_TIMEOUT(probes, breakpoint_before_the_collapse, 600)
 	EXPECT_GE(stop(&self->other), 0);
 }
 
-/* A library's text is written, as by a relocation, before it is collapsed. */
+/* A library's text is written to, as by a relocation, before it is collapsed. */
 TEST_F_TIMEOUT(probes, private_write_before_the_collapse, 600)
 {
 	long collapsed = stat_of("collapsed_blocks");
@@ -210,7 +216,7 @@ TEST_F_TIMEOUT(probes, private_write_before_the_collapse, 600)
 	read_pages(other, FILE_SIZE);
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 4));
 	read_pages(other, FILE_SIZE);
-	/* All of the other's, and none or some of the one with the write. */
+	/* All blocks of the other mapping, and none or some of the one that was written to. */
 	EXPECT_GE(pmd_mapped(0, PROGRAM), 4 * BLOCK_KB);
 	EXPECT_LE(pmd_mapped(0, PROGRAM), 7 * BLOCK_KB);
 	EXPECT_EQ(0, memcmp(map + OFFSET, "private", 7));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Programs with large text for the tests of the text feature, made at run time:
- * so each test says how its program is laid out, and no linker has a say in it.
+ * Programs with large text for the tests of the text feature, made at run time,
+ * so that each test decides how its program is laid out, and no linker does.
  *
  * A program reads a byte, calls a function on each page of its text, writes a
  * byte, and so on until its input ends. Text page 0 is that loop; page i, from 1
@@ -34,9 +34,9 @@
 #define BLOCK_PAGES	(BLOCK / PAGE)
 #define FEATURE		"/sys/kernel/mm/quire/text/"
 #define EXEC_BUSY	126	/* exit status: a writer had the program open */
-#define LIMIT_S		120	/* for what the worker does; only a failure takes so long */
+#define LIMIT_S		120	/* how long to wait for the worker; only a failure takes so long */
 
-/* What each fixture begins with. After harness.h. */
+/* Each fixture begins with this. Include after harness.h. */
 #define NEED_TEXT_FEATURE()						\
 	do {								\
 		if (access(FEATURE "enabled", W_OK))			\
@@ -163,7 +163,7 @@ static inline int make_interp(const char *path)
 
 #define CHUNK_OF_TEXT	64	/* pages that are written at once */
 
-/* Write a program, on disk and out of the page cache when this returns. */
+/* Writes a program; on return it is on disk and out of the page cache. */
 static inline int make_program(const char *path, const struct layout *l)
 {
 	unsigned long base = l->fixed ? 0x400000 : 0;
@@ -197,14 +197,14 @@ static inline int make_program(const char *path, const struct layout *l)
 			text_page(chunk + n * PAGE, i + n, l->pages);
 		ret = write_all(fd, chunk, n * PAGE, l->offset + i * PAGE);
 	}
-	/* In this order: dirty pages stay. */
+	/* Sync first: dirty pages would stay in the page cache. */
 	ret |= fsync(fd);
 	ret |= posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	close(fd);
 	return ret;
 }
 
-/* Start a program; with `before`, the child calls that first. 0, or -1. */
+/* Starts a program; if `before` is set, the child calls it first. Returns 0, or -1. */
 static inline int start(struct program *p, const char *path, void (*before)(void))
 {
 	int to[2], from[2];
@@ -227,7 +227,7 @@ static inline int start(struct program *p, const char *path, void (*before)(void
 	return p->pid < 0 ? -1 : 0;
 }
 
-/* Have the program call all its functions; -1 where it is dead. */
+/* Makes the program call all its functions; returns -1 if it is dead. */
 static inline int touch(const struct program *p)
 {
 	char byte = 0;
@@ -249,7 +249,7 @@ static inline long stop(struct program *p)
 }
 
 /*
- * Run a program for some rounds. 0, or EXEC_BUSY where a writer had it open, or -1. The
+ * Runs a program for some rounds. Returns 0, EXEC_BUSY if a writer had it open, or -1. The
  * caller ignores SIGPIPE.
  */
 static inline int run_rounds(const char *path, int rounds)
@@ -272,7 +272,7 @@ static inline int run_rounds(const char *path, int rounds)
 	return i < rounds || status ? -1 : 0;
 }
 
-/* kB that a process (0: we) maps by PMD from the file at `path`; -1 on errors. */
+/* How many kB a process (0: this one) maps by PMD from the file at `path`; -1 on errors. */
 static inline long pmd_mapped(pid_t pid, const char *path)
 {
 	char name[64], line[512], *colon;
@@ -381,7 +381,7 @@ static inline bool wait_stat(const char *name, long want)
 	return stat_of(name) >= want;
 }
 
-/* The feature on, with its defaults but a short delay. */
+/* Switches the feature on, with its defaults except for a short delay. */
 static inline int defaults(void)
 {
 	return set("enabled", "1") | set("placement", "1") | set("delay_ms", "20") |
@@ -391,8 +391,8 @@ static inline int defaults(void)
 }
 
 /*
- * Run a program until all its blocks are mapped by PMD. It is started anew where
- * the worker gave up, which it may on a machine with other work.
+ * Runs a program until all its blocks are mapped by PMD. Starts it anew if the worker gave up,
+ * which it may do on a machine with other work.
  */
 static inline int start_huge(struct program *p, const char *path, const struct layout *l,
 			     void (*before)(void))

@@ -3,11 +3,11 @@
  * The text feature under everything at once: text_stress [SECONDS [SEED]]
  *
  * Programs are run, mapped and compared with what their files must hold, while
- * other processes rewrite pages with what they hold already, open for writing,
+ * other processes rewrite pages with their own contents, open files for writing,
  * switch the feature off, on and to draining, drop caches, change the knobs, and
  * mount and unmount a second filesystem that programs were just run from. What
- * each does next is drawn from the seed. Contents, exit codes and the unmounts
- * are judged, so the outcome does not depend on who comes first.
+ * each process does next is drawn from the seed. The test checks contents, exit
+ * codes and the unmounts, so the outcome does not depend on who comes first.
  */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
@@ -41,7 +41,7 @@ static int fail(const char *what, int detail)
 	return 1;
 }
 
-/* Run a program from @path for a few rounds, unless a writer forbids it. */
+/* Runs a program from @path for a few rounds, unless a writer prevents it. */
 static int run_program(const char *path)
 {
 	return run_rounds(path, 1 + draw(4)) < 0;
@@ -81,7 +81,7 @@ static int reader(void)
 	return 0;
 }
 
-/* Rewrite pages with what they hold; programs that run make it ETXTBSY. */
+/* Rewrites pages with their own contents; ETXTBSY if a program is running. */
 static int writer(void)
 {
 	unsigned char page[PAGE];
@@ -122,7 +122,7 @@ static int switcher(void)
 			error = set("enabled", "0");
 			break;
 		case 1:
-			/* EBUSY: a folio was in use all the time; allowed. */
+			/* EBUSY is allowed: a folio was in use all the time. */
 			error = set("enabled", "2");
 			error = error == EBUSY ? 0 : error;
 			break;

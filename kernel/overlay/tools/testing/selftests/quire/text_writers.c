@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature while files are opened, written, truncated and punched as others
- * collapse and run them. A program that runs cannot be opened for writing, a library
- * can; what is opened loses its huge pages, and nobody may see anything but what the
- * file holds at some time: each byte as it was made, or zero while it is away.
+ * The text feature while some processes open, write, truncate and punch files that
+ * others collapse and run. A program that runs cannot be opened for writing; a library
+ * can. A file that is opened loses its huge pages, and no process may see anything that
+ * the file never held: each byte is as it was made, or zero while it is away.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -19,8 +19,8 @@
 #define LIBRARY	FOLDER "/library"
 
 #define ROLES	3
-#define ROUNDS	5	/* the writer of the library's */
-#define OPENED	4	/* times that the program was not running, at least */
+#define ROUNDS	5	/* of the library's writer */
+#define OPENED	4	/* how often the program was not running, at least */
 
 /* What the processes tell each other. */
 struct score {
@@ -48,7 +48,7 @@ static int write_pages(int fd, unsigned long first, unsigned long last)
 	return 0;
 }
 
-/* Change a file, and make it what it was. 0, or -1. */
+/* Changes a file and restores it. Returns 0, or -1. */
 static int change_and_restore(int fd, unsigned int how)
 {
 	unsigned long first = draw(three_blocks.pages - 64), last = first + 1 + draw(32);
@@ -66,7 +66,7 @@ static int change_and_restore(int fd, unsigned int how)
 				(last - first) * PAGE);
 		break;
 	default:
-		/* Within the last block: what comes after is written anew. */
+		/* Truncate within the last block; what comes after that is written anew. */
 		first = three_blocks.pages - 1 - draw(400);
 		last = three_blocks.pages;
 		ret = ftruncate(fd, PAGE + first * PAGE + 100);
@@ -76,7 +76,7 @@ static int change_and_restore(int fd, unsigned int how)
 	return draw(2) ? fsync(fd) : 0;
 }
 
-/* Run the program over and over, whenever no writer has it. */
+/* Runs the program over and over, whenever no writer has it open. */
 static int runner(void)
 {
 	while (!score->over) {
@@ -93,7 +93,7 @@ static int runner(void)
 	return 0;
 }
 
-/* Open the program for writing, over and over, and change it where nobody runs it. */
+/* Opens the program for writing, over and over, and changes it whenever no process runs it. */
 static int program_writer(void)
 {
 	unsigned int how = 0;
@@ -126,7 +126,7 @@ static bool page_is_possible(const unsigned char *map, unsigned long i)
 {
 	unsigned char right[PAGE], seen[PAGE];
 
-	/* Beyond the end for now. */
+	/* The page is beyond the end of the file for now. */
 	if (sigsetjmp(back, 1))
 		return true;
 	memcpy(seen, map + PAGE + i * PAGE, PAGE);
@@ -173,7 +173,7 @@ static int open_often(void)
 	return munmap(map, FILE_SIZE);
 }
 
-/* Change the library, all of which is huge; the mapping shows what is in the file. */
+/* Changes the library, all of which is huge; the mapping must show what is in the file. */
 static int change_library(int round)
 {
 	unsigned char *map = map_huge(LIBRARY);
@@ -182,7 +182,7 @@ static int change_library(int round)
 
 	if (!map)
 		return -1;
-	/* By its path: the next open finds no huge page to drop. */
+	/* Truncate by path: the next open then finds no huge page to drop. */
 	if (round % 5 == 4 && truncate(LIBRARY, PAGE + 1500 * PAGE))
 		return -1;
 	fd = open(LIBRARY, O_RDWR);
@@ -256,7 +256,7 @@ TEST_F_TIMEOUT(writers, storm, 600)
 	EXPECT_GE(stat_of("collapsed_blocks"), collapsed + 4 * ROUNDS);
 	EXPECT_GE(stat_of("dropped_writer"), dropped + ROUNDS);
 
-	/* All is over: both are what they were, and are collapsed. */
+	/* All is over: both files are what they were, and are collapsed. */
 	EXPECT_TRUE(file_is_right(PROGRAM));
 	EXPECT_TRUE(file_is_right(LIBRARY));
 	ASSERT_EQ(0, start_huge(&p, PROGRAM, &three_blocks, NULL));
