@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# A façade of short verbs; the work is done by guest/, tests/ and bench/.
+# Short goals; guest/, tests/ and bench/ do the work.
 PYTHON := build/venv/bin/python
 VARIANT ?= quire
 FLAVOUR ?= amd64
@@ -15,7 +15,7 @@ BUILD = python3 -m guest.build
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
 	@echo 'make check        build what the tests need and run all tests'
-	@echo 'make quick        only the tests that what changed reaches, on one kernel (SINCE=COMMIT)'
+	@echo 'make quick        only the tests that your changes affect, on one kernel (SINCE=COMMIT)'
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'

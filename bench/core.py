@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a benchmark is, how its output is read, and how runs become one result.
+"""What a benchmark is, how its output is read, and how several runs are combined into one result.
 
 A benchmark is a folder with a bench.py that defines BENCHMARK, and the programs that it runs in the guest. They print
-lines "@KEY=VALUE ... | METRIC=NUMBER ..."; the guest script adds "#uname", "#state" and "#stat" lines.
-Everything here is pure: no guest, no clock.
+lines "@KEY=VALUE ... | METRIC=NUMBER ..."; the guest script adds "#uname", "#state" and "#stat" lines. Nothing in this
+module uses a guest or a clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEATURES = ("fork", "shm", "prezero", "text", "rmap")
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A kernel to measure: its variant and boot options; options None are those that switch on what is measured."""
+    """A kernel to measure: variant and boot options. None stands for the options that enable a benchmark's features."""
 
     name: str
     variant: str
@@ -39,13 +39,14 @@ STANDARD = {
 
 @dataclasses.dataclass(frozen=True)
 class Aim:
-    """What a number is to reach.
+    """The bound that a number should reach.
 
-    The rows that have the keys `where` (a tuple: one of these values) are looked at, in `column`, and the worst of
-    them counts. `how` says what is made of its metric: "value" itself; or, with the same row of the column `against`
-    (or its row `other`): "ratio" to it, "times" less than it, how much "less" than it. The aim is at most `limit`, or
-    at least with "times" and "less" or where more_is_better. A steady aim is by a clock that the host disturbs: rows in
-    which the column "off", too, is beyond the limit say nothing and are passed over.
+    The aim is judged by the rows of `column` whose keys match `where` (a tuple lists alternatives); the worst row
+    counts. `how` says how a row is scored. "value" takes the metric itself. The others compare it with the same row (or
+    the row `other`) of the column `against`: "ratio" divides by that value, "times" is how many times smaller the
+    metric is, and "less" is how much smaller. The score must be at most `limit`; with "times", "less" or more_is_better
+    it must be at least `limit`. A steady aim uses a clock that the host disturbs: it ignores the rows in which the
+    column "off" misses the limit, too.
     """
 
     text: str
@@ -63,13 +64,13 @@ class Aim:
 
     @property
     def at_least(self) -> bool:
-        """Larger values are better."""
+        """Say whether larger scores are better."""
         return self.more_is_better or self.how in ("times", "less")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure that the work which is answered published: before and after, in a unit."""
+    """A figure published by the earlier work that a benchmark responds to: before and after, in a unit."""
 
     source: str
     what: str
@@ -80,9 +81,10 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a benchmark is to be run: which clock, how large, and whether instructions count on jump-label kernels.
+    """How to run a benchmark: by which clock, at what size, and whether to count on kernels with jump labels.
 
-    cpus is how many CPUs the guest has by the clock; where instructions are counted it has one.
+    cpus is the number of CPUs of a guest that is measured by the clock; a guest in which instructions are counted has
+    one.
     """
 
     icount: bool = False
@@ -105,16 +107,17 @@ class Options:
 class Benchmark:
     """One benchmark.
 
-    script returns the shell lines that run in the guest, in a folder of its own which holds the programs.
-    features are switched on in the column "on"; shown are the metrics that get a table, of which those in
-    more_is_better count upwards, and those in by_clock say nothing where instructions are counted; those in hardware
-    are not counted by an emulated CPU. native names the metrics of one row in the form of the work that is answered.
-    one_event names metrics that are a single event's, the slowest of many: whether an interrupt came in decides them,
-    so that off is not judged by them.
-    knobs are written where their feature is on: "fork/mixed=1" is a file and a value under sysfs.
-    emulated_boot is given to every column's kernel where it is emulated.
-    numa is how many NUMA nodes the guest has.
-    With least, of several boots the least number counts instead of the median: what differs between them only adds.
+    script returns the shell lines that run in the guest, in a separate folder that holds the programs.
+    features are switched on in the column "on". shown are the metrics that get a table. Of these, larger values are
+    better for those in more_is_better, those in by_clock mean nothing when instructions are counted, and an emulated
+    CPU does not count those in hardware. native names the metrics that are printed together in one row, in the form of
+    the earlier work that the benchmark responds to.
+    one_event names metrics of a single event, the slowest of many. An interrupt may decide them, so off is not judged
+    by them.
+    knobs are written if their feature is on: "fork/mixed=1" is a file and a value under sysfs.
+    emulated_boot is added to the boot options of every column if the guest is emulated.
+    numa is the number of NUMA nodes of the guest.
+    least takes the smallest value of several boots instead of the median, because disturbances only add to the value.
     """
 
     name: str
@@ -134,17 +137,17 @@ class Benchmark:
     timeout: int = 1800
     note: str = ""
     icount_note: str = ""
-    boots: tuple[tuple[str, int], ...] = (("icount", 1),)  # for the results: clocks, and boots of each column
-    smoke: bool = True  # short enough at its smallest to be tried in the tests
+    boots: tuple[tuple[str, int], ...] = (("icount", 1),)  # for the published results: clocks, and boots of each column
+    smoke: bool = True  # short enough at its smallest size for the tests to run it
     aims: tuple[Aim, ...] = ()
     figures: tuple[Figure, ...] = ()
     knobs: tuple[str, ...] = ()
     emulated_boot: str = ""
-    main: tuple[dict[str, str], str] | None = None  # some keys of a row, and the metric: for a summary
+    main: tuple[dict[str, str], str] | None = None  # some keys of the row, and the metric, for the summary
 
 
 class BenchError(Exception):
-    """A benchmark cannot be run or its output not be read; the message says why."""
+    """A benchmark cannot run, or its output cannot be read; the message says why."""
 
 
 @dataclasses.dataclass
@@ -201,7 +204,7 @@ def parse_row(line: str) -> tuple[dict[str, str], dict[str, float]]:
 
 
 def parse_output(text: str) -> Run:
-    """Return what a boot printed; lines of other forms are passed over."""
+    """Return what a boot printed; lines of other forms are ignored."""
     run = Run([])
     for line in text.splitlines():
         line = line.strip()
@@ -219,7 +222,7 @@ def parse_output(text: str) -> Run:
 
 
 def combine(runs: Sequence[Run], least: bool = False) -> dict:
-    """Return one column: per row and metric the median (or the least) of the runs and the runs themselves."""
+    """Return one column: for each row and metric the median (or least) of the runs, and the runs themselves."""
     rows: dict[tuple, dict] = {}
     for run in runs:
         for keys, metrics in run.rows:
@@ -238,7 +241,7 @@ def combine(runs: Sequence[Run], least: bool = False) -> dict:
 
 
 def column_of(spec: str) -> Column:
-    """Return the column that a word of the command line means: a standard one, or LABEL=VARIANT[:BOOT OPTIONS]."""
+    """Return the column that a word of the command line names: a standard one, or LABEL=VARIANT[:BOOT OPTIONS]."""
     if spec in STANDARD:
         return STANDARD[spec]
     match = re.fullmatch(r"([\w.+-]+)=([\w-]+)(?::(.*))?", spec)
@@ -262,7 +265,7 @@ def value_of(column: dict | None, keys: dict[str, str], metric: str) -> float | 
 
 
 def summary(result: dict) -> tuple[str, dict[str, float | None]] | None:
-    """Return the name and each column's value of the row and metric that stand for the benchmark."""
+    """Return the name and each column's value of the row and metric that represent the benchmark."""
     if not result["main"]:
         return None
     keys, metric = result["main"]
@@ -274,7 +277,7 @@ def summary(result: dict) -> tuple[str, dict[str, float | None]] | None:
 
 
 def ratio(value: float | None, base: float | None) -> float | None:
-    """Return value / base where that says something."""
+    """Return value / base, or None if that has no meaning."""
     if value is None or base is None or base <= 0 or value < 0:
         return None
     return value / base
@@ -294,7 +297,7 @@ def _row_value(column: dict | None, where: Mapping[str, str | tuple[str, ...]], 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What a result makes of an aim: the score, and the value and the base it was made of."""
+    """How a result scores for an aim: the score, and the value and base that it was computed from."""
 
     score: float
     value: float
@@ -310,7 +313,7 @@ def _score(aim: Aim, value: float, base: float | None) -> float | None:
 
 
 def _findings(aim: Aim, result: dict | None, column: str) -> dict[tuple, Finding]:
-    """Return what each row of a column makes of an aim, by the row's keys."""
+    """Return the finding for each row of a column, by the row's keys."""
     columns = result["columns"] if result else {}
     against = columns.get(aim.against)
     found = {}
@@ -328,7 +331,7 @@ def _findings(aim: Aim, result: dict | None, column: str) -> dict[tuple, Finding
 
 
 def unsteady(aim: Aim, result: dict | None) -> set[tuple]:
-    """Return the keys of the rows that say nothing of a steady aim, for off does not reach it, or was not measured."""
+    """Return the keys of the rows that a steady aim ignores: off misses the limit there, or was not measured."""
     if not aim.steady:
         return set()
     off = _findings(aim, result, "off")
@@ -336,7 +339,7 @@ def unsteady(aim: Aim, result: dict | None) -> set[tuple]:
 
 
 def achieved(aim: Aim, result: dict | None) -> Finding | None:
-    """Return what a result makes of an aim, by the worst of its rows; None where it was not measured."""
+    """Return a result's finding for an aim, from the worst of its rows; None if it was not measured."""
     passed_over = unsteady(aim, result)
     found = [one for keys, one in _findings(aim, result, aim.column).items() if keys not in passed_over]
     pick = min if aim.at_least else max
@@ -351,7 +354,7 @@ def met(aim: Aim, found: Finding | None) -> bool | None:
 
 
 def losses(result: dict) -> list[tuple[str, float, float]]:
-    """Return every row's name, off/vanilla, and how much worse off is: above 1, whichever way the metric counts."""
+    """Return each row's name, off/vanilla, and the loss, which is above 1 if off is worse, whichever way is better."""
     found = []
     columns = result["columns"]
     for label in labels_in_order(columns.values()):
@@ -371,7 +374,7 @@ def worst_off(result: dict) -> tuple[str, float] | None:
 
 
 def worse_off(result: dict, percent: float) -> list[str]:
-    """Return the rows in which the column "off" is worse than vanilla by more than so many percent."""
+    """Return the rows in which the column "off" is worse than vanilla by more than `percent`."""
     return [
         f"{result['name']} {row} off/vanilla {change:.3f}"
         for row, change, loss in losses(result)
@@ -380,7 +383,7 @@ def worse_off(result: dict, percent: float) -> list[str]:
 
 
 def not_on(result: dict) -> list[str]:
-    """Return the features which the column "on" asked for and did not have."""
+    """Return the features that the column "on" asked for but that were not on."""
     column = result["columns"].get("on")
     if not column:
         return []

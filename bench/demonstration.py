@@ -13,12 +13,12 @@ from guest import boot, cli
 
 FIVE = ("fork-table", "shm-table", "pft", "text", "lots-of-forks")
 COLUMNS = ["off", "on"]
-# A busy host moves times by a factor of two between boots, instructions by 0.1 %: what can be counted is.
+# On a busy host, times differ by a factor of two between boots, instruction counts by 0.1 %: these are counted.
 COUNTED = frozenset({"fork-table", "shm-table", "lots-of-forks"})
 
 
 class ProgressLine:
-    """One line that says which boot of how many runs: rewritten on a terminal, one line each in a log."""
+    """A progress line: which boot of how many is running. A terminal's line is rewritten, a log gets new lines."""
 
     def __init__(self, total: int) -> None:
         self.total = total

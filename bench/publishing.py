@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Writes docs/results.md, bench/results/*.md and the README's measured table: no number in them is typed by hand.
 
-The numbers come from bench/results/*.json, which `--run` fills from runs of the benchmarks (all, or those named) on all
-three columns, by the clocks and with the boots that each benchmark asks for. Without it the papers are only written
-again: they follow from the JSON and from the aims that the benchmarks state.
+The numbers come from bench/results/*.json. `--run` fills these files: it runs all benchmarks, or those named, on all
+three columns, by the clocks and with the number of boots that each benchmark asks for. Without it, the documents are
+only written again from the JSON and from the aims that the benchmarks state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find(results: list[dict], name: str, clock: str) -> dict | None:
 
 
 def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
-    """Return aim beside value."""
+    """Return the table of the aims and the measured values."""
     rows = []
     for aim in benchmark.aims:
         found = core.achieved(aim, find(results, benchmark.name, aim.clock))
@@ -59,13 +59,13 @@ def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
 
 
 def figures_table(benchmark: core.Benchmark) -> str:
-    """Return what the works that are answered published."""
+    """Return the table of the figures that earlier work published."""
     rows = [[f.source, f.what, table.number(f.before), table.number(f.after), f.unit] for f in benchmark.figures]
     return "Published, on their machines:\n\n" + markdown(["work", "what", "before", "after", "unit"], rows)
 
 
 def section(name: str, results: list[dict]) -> str:
-    """Return what became of one benchmark's aims, and where its rows are."""
+    """Return how one benchmark met its aims, and where its rows are."""
     benchmark = core.load(name)
     parts = [f"## {name}: {benchmark.title}"]
     if benchmark.aims:
@@ -79,7 +79,7 @@ def section(name: str, results: list[dict]) -> str:
 
 
 def rows_paper(name: str, data: dict) -> str:
-    """Return bench/results/NAME.md: the rows of one benchmark, or of the machine probe, by each clock; or nothing."""
+    """Return bench/results/NAME.md, the rows of one benchmark or of the machine probe by each clock, or ""."""
     parts = []
     for clock in CLOCKS:
         source = storage.file_of(name, clock)
@@ -128,7 +128,7 @@ def paper(data: dict) -> str:
 
 
 def headline(data: dict) -> str:
-    """Return the README's table: the aims that stand for the rest, and all that are missed."""
+    """Return the README's table: the headline aims, and all aims that are missed."""
     rows: list[list[str]] = []
     shapes: dict[str, list[str]] = {}
     for name in core.names():
@@ -156,13 +156,13 @@ def with_headline(readme: str, data: dict) -> str:
 
 
 def trimmed(result: dict) -> dict:
-    """Return a result without what the papers do not need."""
+    """Return a result without the parts that the documents do not need."""
     columns = {n: {k: v for k, v in c.items() if k != "stats"} for n, c in result["columns"].items()}
     return {**{k: v for k, v in result.items() if k != "machine"}, "columns": columns}
 
 
 def merge(data: dict, results: list[dict], probe: dict | None, clock: str) -> dict:
-    """Return the data with these results, and this probe, in the place of older ones of the same name and clock."""
+    """Return the data in which these results and this probe replace older ones of the same name and clock."""
     fresh = {(r["name"], r["clock"]) for r in results}
     kept = [r for r in data.get("results", []) if (r["name"], r["clock"]) not in fresh]
     merged = sorted(kept + [trimmed(r) for r in results], key=lambda r: (core.names().index(r["name"]), r["clock"]))
@@ -171,7 +171,7 @@ def merge(data: dict, results: list[dict], probe: dict | None, clock: str) -> di
 
 
 def files_of(data: dict) -> dict[Path, str]:
-    """Return the text of each file that is written: the data, and all papers."""
+    """Return the text of each file that is written: the data, and all documents."""
     rows = {f"{name}.md": rows_paper(name, data) for name in core.names()}
     kept = {**storage.texts(data), **{name: text for name, text in rows.items() if text}}
     readme = with_headline(README.read_text(encoding="utf-8"), data)
@@ -179,14 +179,14 @@ def files_of(data: dict) -> dict[Path, str]:
 
 
 def store(data: dict) -> None:
-    """Write the data and all papers."""
+    """Write the data and all documents."""
     for path, text in files_of(data).items():
         path.parent.mkdir(exist_ok=True)
         paths.write_whole(path, text)
 
 
 def check_origin(options: core.Options) -> None:
-    """Raise BenchError if nobody could build the kernel that is measured again: it has edits without a commit."""
+    """Raise BenchError if the kernel to measure has uncommitted edits, so that nobody else could build it."""
     variant = runner.kernel_of("on", options)
     if runner.origin_of_kernel(variant)["changed"] != "no":
         raise core.BenchError(f"the kernel {variant} was built with edits that are not committed: commit them, then "
@@ -194,7 +194,7 @@ def check_origin(options: core.Options) -> None:
 
 
 def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
-    """Run benchmarks and store each result as it comes; returns what failed."""
+    """Run benchmarks and store each result when it is ready; returns what failed."""
     failed = []
 
     def progress(text: str) -> None:
@@ -208,7 +208,7 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
                 continue
             options = core.Options(icount=clock == "icount", jump=clock == "icount", quick=quick)
             check_origin(options)
-            wanted = [name] if name != "machine" else []  # the probe is made with any
+            wanted = [name] if name != "machine" else []  # the probe runs before any benchmark
             probe, results, wrong = runner.run_all(
                 wanted, list(core.COLUMNS), options, boots, progress, probe=probe
             )

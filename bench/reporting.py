@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Writes an HTML report with plots from the JSON files of benchmark runs: one file, nothing beside it."""
+"""Writes an HTML report with plots from the JSON files of benchmark runs: a single file that needs no others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: l
 
 
 def pyplot() -> types.ModuleType:
-    """Return matplotlib's plotting, which needs no display; it is slow to load, and only the report needs it."""
+    """Return matplotlib's plotting, which needs no display. Loading it is slow, and only the report needs it."""
     try:
         import matplotlib
     except ImportError as error:
@@ -41,7 +41,7 @@ def pyplot() -> types.ModuleType:
 
 
 def png(figure: Any) -> bytes:
-    """Return a figure's image and let the figure go."""
+    """Return a figure's image, and close the figure."""
     figure.tight_layout()
     out = io.BytesIO()
     figure.savefig(out, format="png")
@@ -79,7 +79,7 @@ def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes
 
 
 def plots(result: dict) -> str:
-    """Return the images of a benchmark's shown metrics, and of what the works it answers published."""
+    """Return the images of a benchmark's shown metrics, and of the published figures that it responds to."""
     parts = []
     for labels in table.groups(core.labels_in_order(result["columns"].values())):
         for metric in result["shown"]:
@@ -93,7 +93,7 @@ def plots(result: dict) -> str:
 
 
 def figure_bytes(figures: Sequence[core.Figure]) -> bytes:
-    """Return a PNG of what the answered works published: before and after, each against its own before."""
+    """Return a PNG of the published figures: before and after, each relative to its own before."""
     figure, axes = pyplot().subplots(figsize=(7, 1.4 + 0.5 * len(figures)), dpi=110)
     for y, one in enumerate(figures):
         axes.barh(y, 1, height=0.38, color=COLORS["vanilla"], label="" if y else "before")
@@ -109,7 +109,7 @@ def figure_bytes(figures: Sequence[core.Figure]) -> bytes:
 
 
 def image(data: bytes, alt: str) -> str:
-    """Return an image that is inside the page."""
+    """Return an image that is embedded in the page."""
     code = base64.b64encode(data).decode("ascii")
     return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{code}">'
 
@@ -151,14 +151,14 @@ def page(results: list[dict], probe: dict | None) -> str:
 
 
 def write(results: list[dict], probe: dict | None, path: Path) -> Path:
-    """Write the report and return where."""
+    """Write the report and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(results, probe), encoding="utf-8")
     return path
 
 
 def results_in(data: Any) -> list[dict]:
-    """Return the results that a JSON file holds, of one benchmark or of many; none where it holds anything else."""
+    """Return the results in the data of a JSON file, of one benchmark or of many; none if it is anything else."""
     found = data.get("results", [data]) if isinstance(data, dict) else []
     good = isinstance(found, list) and all(isinstance(one, dict) and NEEDED <= set(one) for one in found)
     return found if good else []

@@ -51,7 +51,7 @@ Progress = Callable[[str], None]
 
 
 def kernel_of(column: str, options: core.Options) -> str:
-    """Return the kernel variant that a column runs on; where instructions are counted, the one with jump labels."""
+    """Return the kernel variant of a column; if options ask for it, the one with jump labels to count instructions."""
     variant = core.column_of(column).variant
     with_labels = f"{variant}-jump"
     return with_labels if options.icount and options.jump and with_labels in build.FRAGMENTS else variant
@@ -95,7 +95,7 @@ def build_programs(benchmarks: list[core.Benchmark], options: core.Options) -> N
 
 
 def base_version() -> str:
-    """Return the version of the kernel base as its Makefile states it, or what base.conf verifies."""
+    """Return the version of the kernel base from its Makefile, else the last one that base.conf lists as verified."""
     found = {}
     makefile = REPO / "build" / "base" / "Makefile"
     if makefile.is_file():
@@ -164,7 +164,7 @@ def _first_line(*command: str) -> str:
 
 @functools.cache
 def origin_of_kernel(variant: str) -> dict[str, str]:
-    """Return what our kernel was built from, as its build noted it, and the tools that built and run it."""
+    """Return what our kernel was built from, as its build noted, and the tools that build and run it."""
     note = REPO / "build" / variant / "origin.json"
     origin = paths.read_stamp(note) or {}
     tools = {"compiler": _first_line("gcc", "--version"), "qemu": _first_line("qemu-system-x86_64", "--version")}
@@ -172,14 +172,14 @@ def origin_of_kernel(variant: str) -> dict[str, str]:
 
 
 def accelerator(column: str, options: core.Options) -> str:
-    """Return what the guest's instructions run on."""
+    """Return the accelerator that runs the guest: KVM or TCG."""
     return "KVM" if not options.icount and boot.kvm_works(kernel_of(column, options)) else "TCG"
 
 
 def measure(
     benchmark: core.Benchmark, columns: list[str], options: core.Options, repeat: int, progress: Progress
 ) -> dict:
-    """Run a benchmark in all columns and return its result; the columns alternate, so that drift hits all alike."""
+    """Run a benchmark in all columns and return its result; columns alternate, so that drift affects all alike."""
     runs: dict[str, list[core.Run]] = {c: [] for c in columns}
     load = os.getloadavg()[0]
     for turn in range(repeat):
@@ -220,14 +220,14 @@ def measure(
 
 
 def path_of(result: dict) -> Path:
-    """Return where a result is kept: by its clock, and with the CPUs in its name if they are not those by default."""
+    """Return the path of a result: by its clock, with the number of CPUs in the name if it is not the default."""
     cpus = result["guest"]["cpus"]
     usual = cpus == dataclasses.replace(core.Options(), icount=result["clock"] == "icount").guest_cpus
     return OUT.joinpath(result["clock"], f"{result['name']}{'' if usual else f'-{cpus}cpus'}.json")
 
 
 def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
-    """Write a result, with the machine probe, as JSON, and return where."""
+    """Write a result, with the machine probe, as JSON, and return its path."""
     path = path or path_of(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**result, "machine": probe}, indent=1) + "\n", encoding="utf-8")
@@ -245,8 +245,8 @@ def run_all(
 ) -> tuple[dict, list[dict], list[str]]:
     """Probe the machine, run the benchmarks, save each; return the probe, the results and what failed.
 
-    The benchmarks named in counted count instructions whatever the options say. A probe that was made before is taken
-    as it is.
+    The benchmarks named in counted count instructions, whatever the options say. If a probe is given, no new one is
+    made.
     """
     benchmarks = [core.load(name) for name in names]
     for column in columns:
@@ -271,7 +271,7 @@ def run_all(
 
 
 def cpu_counts(text: str) -> list[int]:
-    """Return the numbers of CPUs that a word of the command line names."""
+    """Return the numbers of CPUs in an argument of the command line."""
     counts = [int(word) for word in text.split(",") if word.isdigit()]
     if not counts or len(counts) != len(text.split(",")) or not set(counts) <= set(range(1, MOST_CPUS + 1)):
         raise argparse.ArgumentTypeError(f"takes numbers of CPUs from 1 to {MOST_CPUS}, such as 1,2,4,8")
@@ -279,7 +279,7 @@ def cpu_counts(text: str) -> list[int]:
 
 
 def command_line() -> cli.Parser:
-    """Return what reads the command line."""
+    """Return the parser of the command line."""
     parser = cli.Parser(prog="bench/run", description=__doc__)
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 1 %%")
@@ -310,7 +310,7 @@ def command_line() -> cli.Parser:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Return the command line's values; ends the program where they do not go together."""
+    """Return the command line's values; exit if they contradict each other."""
     parser = command_line()
     args = parser.parse_args(argv)
     args.columns = [c for c in args.columns.split(",") if c]
@@ -336,7 +336,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def run_with_cpus(
     names: list[str], args: argparse.Namespace, options: core.Options
 ) -> tuple[dict | None, list[dict], list[str]]:
-    """Run all for each number of CPUs that the command line names, or as it is by default."""
+    """Run all benchmarks for each number of CPUs on the command line, or for the default."""
     probe: dict | None = None
     results: list[dict] = []
     failed: list[str] = []

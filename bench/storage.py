@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Keeps what was measured: a JSON file for each benchmark and clock, with a line for each row, so that diffs say much.
+"""Stores the measurements: a JSON file for each benchmark and clock, with one line per row for readable diffs.
 
-The file machine.CLOCK.json is the machine probe that was made by that clock.
+The file machine.CLOCK.json holds the machine probe that was made by that clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _has_rows(value: Any) -> bool:
 
 
 def text_of(value: Any, indent: str = "") -> str:
-    """Return JSON in which each row is a line, and each field without rows."""
+    """Return JSON with one line for each row, and one for each field without rows."""
     if not _has_rows(value):
         return json.dumps(value, ensure_ascii=False)
     inner = indent + " "
@@ -42,14 +42,14 @@ def text_of(value: Any, indent: str = "") -> str:
 
 
 def texts(data: dict) -> dict[str, str]:
-    """Return the text of each file that keeps this data, by its name."""
+    """Return the text of each file that stores this data, by file name."""
     kept = {file_of("machine", clock): data[key] for clock, key in PROBES.items() if data.get(key)}
     kept.update({file_of(one["name"], one["clock"]): one for one in data["results"]})
     return {name: text_of(one) + "\n" for name, one in kept.items()}
 
 
 def read(path: Path) -> tuple[str, str, dict]:
-    """Return a file's benchmark, clock and content; raises BenchError if it is not what its name says."""
+    """Return a file's benchmark, clock and content; raises BenchError if the content does not match the name."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -65,7 +65,7 @@ def read(path: Path) -> tuple[str, str, dict]:
 
 
 def load(folder: Path) -> dict:
-    """Return what a folder keeps: the results in the order of the benchmarks, and a probe, or None, for each clock."""
+    """Return what a folder stores: results in the order of the benchmarks, and for each clock a probe or None."""
     found = [read(path) for path in folder.glob("*.json")]
     found.sort(key=lambda one: (core.names().index(one[0]), one[1]))
     probes = {clock: content for name, clock, content in found if name == "machine"}

@@ -9,7 +9,7 @@ from bench import core
 
 
 def number(value: float | None) -> str:
-    """Return a number with about four digits that count."""
+    """Format a number with about four significant digits."""
     if value is None:
         return "-"
     if value == int(value) and abs(value) < 1e15:
@@ -68,7 +68,7 @@ def metric_table(result: dict, metric: str, labels: list[dict[str, str]]) -> str
 
 
 def native_table(result: dict, column: str) -> str:
-    """Return a column's rows as the work that is answered printed them: all keys, all metrics."""
+    """Return a column's rows in the form in which the earlier work printed them: all keys, all metrics."""
     parts = []
     for labels in groups(core.labels_in_order([result["columns"][column]])):
         values = {m: [core.value_of(result["columns"][column], label, m) for label in labels] for m in result["native"]}
@@ -81,7 +81,7 @@ def native_table(result: dict, column: str) -> str:
 
 
 def kernel_text(result: dict) -> str:
-    """Return which quire it was."""
+    """Return which commit of quire was measured."""
     kernel = result.get("kernel")
     if not kernel:
         return "of unknown date"
@@ -90,7 +90,7 @@ def kernel_text(result: dict) -> str:
 
 
 def conditions(result: dict) -> str:
-    """Return the line without which the numbers are no numbers."""
+    """Return the conditions of a measurement in one line, without which its numbers mean nothing."""
     clock = "instructions (1 ns = 1 instruction, shift=0)" if result["clock"] == "icount" else "time"
     guest = result["guest"]
     host = result.get("host")
@@ -107,7 +107,7 @@ def conditions(result: dict) -> str:
 
 
 def amount(aim: core.Aim, value: float | None) -> str:
-    """Return a value as an aim speaks of it."""
+    """Format a value in the way that an aim states it."""
     if value is None:
         return "not measured"
     if aim.how == "times":
@@ -116,7 +116,7 @@ def amount(aim: core.Aim, value: float | None) -> str:
 
 
 def score_of(aim: core.Aim, found: core.Finding | None) -> str:
-    """Return a finding as an aim speaks of it."""
+    """Format the score of a finding in the way that its aim states it."""
     if found and aim.how == "times" and found.value < 1:
         return "nothing left"
     return amount(aim, found.score if found else None)
@@ -135,12 +135,12 @@ def wanted(aim: core.Aim) -> str:
 
 
 def verdict(reached: bool | None) -> str:
-    """Return the word for it."""
+    """Return the word for a verdict."""
     return {True: "met", False: "**missed**", None: "-"}[reached]
 
 
 def aims_text(result: dict) -> str:
-    """Return what became of the benchmark's aims for this clock: only where all three columns have full sizes."""
+    """Return how the benchmark met its aims for this clock; "" unless all three columns have full sizes."""
     if result["quick"] or not set(core.COLUMNS) <= set(result["columns"]) or result["name"] not in core.names():
         return ""
     rows, notes = [], []
@@ -157,7 +157,7 @@ def aims_text(result: dict) -> str:
 
 
 def text_of(result: dict) -> str:
-    """Return everything that is printed of one benchmark."""
+    """Return everything that is printed about one benchmark."""
     parts = [f"== {result['name']}: {result['title']}\n   {conditions(result)}"]
     if "on" in result["columns"] and result["features"]:
         parts[0] += "\n   on = " + ", ".join([f"quire={','.join(result['features'])}", *result.get("knobs", [])])
@@ -176,7 +176,7 @@ def text_of(result: dict) -> str:
 
 
 def summary_text(results: list[dict]) -> str:
-    """Return one line for each benchmark: the row that stands for it."""
+    """Return one line for each benchmark: the row that represents it."""
     names = core.columns_of({"columns": {c: None for r in results for c in r["columns"]}})
     rows = []
     for result in results:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """Boot a kernel variant with virtme-ng, run a command in it, and judge what the kernel said.
 
-Two virtio ports of our own, found by name in sysfs, lead from the guest to files of the host: the command's output,
-and a protocol of the guest's script (started, status, tainted, leak). The serial console goes to a third file, so
-that it has panics too. Nothing depends on the guest's file systems being written back. The root is 9p always, though
-virtme-ng prefers virtiofs: which virtiofsd works differs between Debian 12 and 13, and guests are to be the same. It is
-cached, which 9p by itself is not: a program's read() of an uncached file pins the program's buffer, as direct I/O does,
-and nearly every process of a guest would have pinned memory, as hardly any on a real machine has.
+The guest's script finds two virtio ports by name in sysfs and writes to files on the host through them. One port
+carries the command's output, the other the script's own messages (started, status, tainted, leak). The serial console
+goes to a third file, so panics are recorded too. Nothing depends on the guest writing back its file systems.
+
+The root is always 9p, although virtme-ng prefers virtiofs: Debian 12 and 13 differ in which virtiofsd works, and guests
+should be the same everywhere. The mount is cached, which is not the default of 9p. A read() from an uncached file pins
+the program's buffer, as direct I/O does; nearly every process of a guest would have pinned memory, while hardly any
+process on a real machine has.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ ROOT_FLAGS = "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
 TAINTS = {5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
 BINARIES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
-# virtme-ng does not tell how QEMU ended. A number above 128 is a signal's, as in every shell.
+# virtme-ng does not report how QEMU ended, so this wrapper records the status. As in every shell, a status above 128
+# means that a signal ended QEMU.
 QEMU_SCRIPT = """#!/bin/sh
 {qemu} "$@"
 status=$?
@@ -54,8 +57,8 @@ echo $status >{folder}/qemu.status
 exit $status
 """
 
-# $1: the run's folder. The command is a script there. The guest's script must outlive what the command does to
-# memory, so the OOM killer spares it, but not the command.
+# $1 is the run's folder; the command is a script in it. The guest's script must survive whatever the command does to
+# memory, so the OOM killer spares the script, but not the command.
 GUEST_SCRIPT = r"""#!/bin/bash
 run=$1
 port() {
@@ -86,10 +89,10 @@ status=$?
 # A daemon that the command left behind may hold the pipe.
 for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
-	# It switches itself off, for good, when it has no memory.
+	# kmemleak switches itself off for good if it runs out of memory.
 	echo scan >/sys/kernel/debug/kmemleak || echo "leak kmemleak is off, leaks would not be seen" >&3
-	# Objects that the scan before has not seen or seen changed are not reported, nor those younger than five seconds;
-	# what is suspected then another scan may clear.
+	# kmemleak does not report an object that is younger than five seconds, or that is new or has changed since the
+	# previous scan. Another scan may clear a suspect.
 	sleep 6
 	echo scan >/sys/kernel/debug/kmemleak
 	if [ -s /sys/kernel/debug/kmemleak ] || [ -n "$(head -c1 /sys/kernel/debug/kmemleak | tr -d '\0')" ]; then
@@ -108,7 +111,7 @@ class BootError(Exception):
 
 @dataclass
 class Result:
-    """What came of a command in a guest."""
+    """The result of a command in a guest."""
 
     status: int
     output: str
@@ -134,7 +137,7 @@ def _find(program: str) -> str | None:
 
 def _command_script(cmd: list[str] | str, cwd: str) -> str:
     line = cmd if isinstance(cmd, str) else "exec " + shlex.join(cmd)
-    # Exported, not written before the command: `exec` must be able to replace the shell.
+    # The variables are exported, not put before the command, so that `exec` can replace the shell.
     return ("export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8\n"
             f"cd {shlex.quote(cwd)} 2>/dev/null || cd /\n{line}\n")
 
@@ -151,7 +154,7 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
     if icount:
         qemu += " -icount shift=0,sleep=off"
     if numa > 1 and cpus > 1:
-        # CPUs of one socket on two nodes are a topology that Linux warns of.
+        # Linux warns if the CPUs of one socket are on two nodes.
         qemu += f" -smp cpus={cpus},sockets={cpus}"
     if qemu_options:
         qemu += " " + qemu_options
@@ -160,7 +163,7 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
                f"--qemu-opts={qemu}", "--append", f"rootflags={ROOT_FLAGS}",
                "--exec", f"bash {shlex.quote(str(folder / 'guest.sh'))} {shlex.quote(str(folder))}"]
     if not kvm:
-        # The timer of a guest that waits for its host's processors looks dead to the kernel's test of it.
+        # While the guest waits for its host's processors, the kernel's timer check may find the timer dead.
         command += ["--disable-kvm", "--append", "no_timer_check"]
     if numa > 1:
         megabytes = _megabytes(memory) // numa
@@ -189,7 +192,7 @@ def _host_megabytes() -> int:
 
 
 def check_memory(memory: str) -> None:
-    """Raise BootError if that is no size of memory, less than a guest needs, or more than the host has."""
+    """Raise BootError if `memory` is no memory size, is too little for a guest, or is more than the host has."""
     if _megabytes(memory) < LEAST_MEGABYTES:
         raise BootError(f"{memory} of memory is too little for a guest: give it {LEAST_MEGABYTES}M or more "
                         "(guest/run --memory)")
@@ -235,7 +238,7 @@ class _Guest:
         with open(folder / "vng", "wb") as chatter:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=chatter,
                                             stderr=subprocess.PIPE, env=_environment(), start_new_session=True)
-        # Ends the guest when the pipe closes, so also when this process is killed.
+        # The reaper kills the guest when the pipe closes, which also happens if this process is killed.
         held, self.hold = os.pipe()
         self.reaper = subprocess.Popen(["sh", "-c", 'read _; kill -s KILL -- "-$1" 2>/dev/null', "reaper",
                                         str(self.process.pid)], stdin=held, start_new_session=True)
@@ -251,7 +254,7 @@ class _Guest:
                 console.flush()
 
     def protocol(self) -> list[str]:
-        """Return the whole lines that the guest's script has sent so far."""
+        """Return the complete lines that the guest's script has sent so far."""
         text = _read(self.folder / "protocol")
         return text[:text.rfind("\n") + 1].splitlines()
 
@@ -263,11 +266,11 @@ class _Guest:
         return None
 
     def ended_by_signal(self) -> bool:
-        """Say whether a signal ended QEMU; that this class ends the guest is none."""
+        """Say whether a signal ended QEMU, other than a kill by this class."""
         return int(_read(self.folder / "qemu.status") or 0) > 128
 
     def pass_output(self) -> None:
-        """Hand on what the command has printed since the last call."""
+        """Pass on what the command has printed since the last call."""
         if self.on_output and (self.folder / "output").exists():
             with open(self.folder / "output", "rb") as output:
                 output.seek(self.passed)
@@ -278,7 +281,7 @@ class _Guest:
                 self.passed += end
 
     def wait(self, until: Callable[[], bool], limit: float) -> bool:
-        """Wait until something holds, the guest ended or the limit passed; False for the limit."""
+        """Wait until `until` holds or the guest ends; return False if the limit passes first."""
         deadline = time.monotonic() + limit
         while self.process.poll() is None and not until():
             if time.monotonic() > deadline:
@@ -288,7 +291,7 @@ class _Guest:
         return True
 
     def kill(self) -> None:
-        """End the guest and all helpers it started, which is the reaper's work."""
+        """Have the reaper end the guest and all the helpers that it started."""
         if self.killed:
             return
         self.killed = True
@@ -325,9 +328,9 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
 
 
 def _run_once(guest: _Guest, boot_limit: float, timeout: float) -> tuple[Result, str]:
-    """Return what came of a guest, and when its host failed it: before "init", during the "command", or never ("").
+    """Return a guest's result, and the phase in which its host failed it: "init", "command", or "" for none.
 
-    A kernel that complained, a command that has a status and one that came to its limit are not the host's failures.
+    It is not a failure of the host if the kernel complained, or if the command has a status or reached its limit.
     """
     in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
     if guest.said("started") is None:
@@ -356,20 +359,21 @@ def _start_again(reason: str, attempt: int) -> None:
 def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: int = 2, append: str = "",
         icount: bool = False, timeout: float = 600, numa: int = 1, on_output: Callable[[str], None] | None = None,
         kvm: bool | None = None, qemu: str = "", rerun: bool = True) -> Result:
-    """Boot a variant, run a command (a list, or a line for bash) in it as root and return what came of it.
+    """Boot a variant, run a command (a list, or a line for bash) in it as root, and return the result.
 
-    The host's files are visible read-only, this repository and /tmp (the guest's own) are writable. `timeout` counts
-    from the command's start. With `icount` there is one CPU and guest time counts instructions. `qemu` is more of
-    QEMU's own options, such as a device.
+    The guest sees the host's files read-only; it can write to this repository and to its own /tmp. `timeout` counts
+    from the command's start. With `icount` there is one CPU and guest time counts instructions. `qemu` holds further
+    options of QEMU, such as a device.
 
-    A guest that does not reach its init is started again, up to three times in all. So is one, once, whose QEMU a
-    signal ended, unless the command must not run twice (`rerun`). What a kernel or a command did is never tried again.
+    A guest that does not reach its init is started up to three times in all. A guest whose QEMU was ended by a signal
+    is started again once, unless the command must not run twice (`rerun`). A failure of the kernel or of the command is
+    never retried.
     """
     check_memory(memory)
     image = image_of(kernel)
     if kernel == "debug":
-        # While Linux identifies the boot CPU it forgets for a moment that page tables have five levels, and KASAN takes
-        # an interrupt that comes just then for a wild access.
+        # While Linux identifies the boot CPU, it briefly forgets that page tables have five levels. KASAN reports an
+        # interrupt in that window as a wild access.
         append = f"no5lvl {append}"
     if icount:
         cpus, kvm = 1, False
@@ -402,10 +406,10 @@ def image_of(kernel: str) -> Path:
 
 
 def kvm_works(kernel: str) -> bool:
-    """Say whether a guest boots to its init with KVM: probed once, the answer is kept in build/kvm.json.
+    """Say whether a guest boots to its init with KVM: probe once, and keep the answer in build/kvm.json.
 
     A /dev/kvm that opens, and even makes a CPU, may still not boot a guest. Raises BootError if there is no such
-    kernel, of which nothing is kept.
+    kernel; no answer is kept then.
     """
     image = image_of(kernel)
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Build kernel variants: build/VARIANT/bzImage (and vmlinux, config, build.log).
 
-quire, debug and off are built from build/tree, vanilla from the pristine build/base. The objects are in o-VARIANT,
-a direct child of the source: Kbuild then calls the source "..", so that objects hold no absolute path and ccache
-answers for every clone of this repository.
+quire, debug and off are built from build/tree, vanilla from the pristine build/base. The objects are in o-VARIANT, a
+direct child of the source folder. Kbuild then refers to the source as "..", so objects contain no absolute path and
+ccache works across clones of this repository.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "quire": ("guest", "quire"),
     "debug": ("guest", "quire", "debug"),
     "off": ("guest", "off"),
-    # To count instructions with, on one CPU: docs/build.md.
+    # For counting instructions on one CPU: see docs/build.md.
     "vanilla-jump": ("guest", "jump"),
     "quire-jump": ("guest", "quire", "jump"),
 }
-# On top of a distribution's configuration: guest.deb.
+# guest.deb merges this into a distribution's configuration.
 PACKAGED = {"deb": ("deb",)}
-# What hooks, and the headers that they touch, reach most directly: each check compares off with vanilla here.
+# The folders that the hooks and the headers they edit affect most directly. Each `make check` compares off with vanilla
+# here.
 DIRECTORIES = ("mm/", "fs/", "kernel/", "arch/x86/mm/", "ipc/")
 ESTIMATED_OBJECTS = 1600
 TOOLS = ("make", "gcc", "ld", "flex", "bison", "bc", "patch", "tar")
@@ -98,13 +99,13 @@ def lost(wanted: dict[str, str], config: Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return what a build of the kernel may see of our environment."""
+    """Return our environment for a kernel build, without the variables that would change what is built."""
     dropped = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "KBUILD_OUTPUT", "O", "ARCH", "CROSS_COMPILE", "LINUX"}
     return {**{key: value for key, value in os.environ.items() if key not in dropped}, **REPRODUCIBLE}
 
 
 def make_command(variant: str, *goals: str) -> list[str]:
-    """Return the command that makes goals of a variant, to be run in its source."""
+    """Return the command that makes goals of a variant; it must run in the variant's source folder."""
     compiler = "ccache gcc" if shutil.which("ccache") else "gcc"
     return ["make", f"O=o-{variant}", f"CC={compiler}", *goals]
 
@@ -121,7 +122,7 @@ def _run(variant: str, command: list[str]) -> None:
 
 
 def _failed(what: str, log: Path, lines: int = 40) -> BuildError:
-    """Print the end of a log; returns the error to raise, which says in one line what to do next."""
+    """Print the end of a log, and return an error to raise, which says in one line what to do next."""
     last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
     print("\n".join("  " + line for line in last), file=sys.stderr)
     advice = cli.advice("\n".join(last)) or "fix that and run it again"
@@ -129,7 +130,7 @@ def _failed(what: str, log: Path, lines: int = 40) -> BuildError:
 
 
 def config_hash(variant: str) -> str:
-    """Return a hash of what a variant's configuration is made from."""
+    """Return a hash of everything that determines a variant's configuration."""
     digest = hashlib.sha256()
     touched = paths.read_stamp(paths.TREE.with_name("tree.json")) or []
     kconfigs = [paths.TREE / name for name in touched if Path(name).name.startswith("Kconfig")]
@@ -140,7 +141,7 @@ def config_hash(variant: str) -> str:
 
 
 def configure(variant: str) -> None:
-    """Make a variant's .config from tinyconfig and its fragments, unless it is from these already."""
+    """Make a variant's .config from tinyconfig and its fragments, unless it is up to date."""
     objects = objects_of(variant)
     stamp = objects / ".quire-config"
     wanted_hash = config_hash(variant)
@@ -153,7 +154,7 @@ def configure(variant: str) -> None:
 
 
 def merge(variant: str) -> None:
-    """Put a variant's fragments on top of the .config that its objects' folder holds, and see that all was taken."""
+    """Merge a variant's fragments into the .config in its object folder, and verify that each symbol took effect."""
     objects, fragments = objects_of(variant), fragments_of(variant)
     _run(variant, ["scripts/kconfig/merge_config.sh", "-m", "-O", f"o-{variant}", f"o-{variant}/.config",
                    *map(str, fragments)])
@@ -169,7 +170,7 @@ def _cache_log(variant: str) -> Path:
 
 
 def cache_use(log: Path) -> dict[str, int]:
-    """Return how often ccache had an object in the build that it kept this log of, and how often not."""
+    """Return the numbers of ccache hits and misses in the log of one build."""
     seen = Counter(log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else [])
     return {"hits": seen["direct_cache_hit"] + seen["preprocessed_cache_hit"], "misses": seen["cache_miss"]}
 
@@ -184,7 +185,7 @@ def _count(variant: str) -> Path:
 
 
 def _expected_objects(variant: str) -> int:
-    """Return how many objects a variant has, or about; 0 where there is no telling."""
+    """Return how many objects a variant has, possibly estimated; 0 if unknown."""
     for known in (variant,) if variant in PACKAGED else (variant, *FRAGMENTS):
         count = paths.read_stamp(_count(known))
         if count:
@@ -193,12 +194,12 @@ def _expected_objects(variant: str) -> int:
 
 
 def _objects_made(variant: str) -> int:
-    """Return how many objects of a variant there are, whoever made them."""
+    """Return how many objects of a variant exist, whichever build made them."""
     return sum(1 for _ in objects_of(variant).rglob("*.o"))
 
 
 def _ending(process: subprocess.Popen[str]) -> Iterator[str]:
-    """Pass a process's lines on; where the reader does not come to their end, neither does the process."""
+    """Yield a process's lines of output; terminate the process if the reader stops early."""
     assert process.stdout
     try:
         yield from process.stdout
@@ -207,7 +208,7 @@ def _ending(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: dict[str, str] | None = None) -> int:
-    """Run make, with variables of its own in the environment; returns how many objects it compiled."""
+    """Run make, with the variables `extra` in its environment; return how many objects it compiled."""
     log = paths.BUILD / variant / "build.log"
     fresh = not (objects_of(variant) / "vmlinux").exists()
     before = _objects_made(variant) if fresh else 0  # by a build that was interrupted
@@ -215,7 +216,7 @@ def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: di
     expected, done, start, shown = _expected_objects(variant) if whole else 0, 0, time.monotonic(), 0.0
     jobs = (os.cpu_count() or 1) + 1
     command = make_command(variant, f"-j{jobs}", *goals)
-    # A log of this build's own: the cache's statistics count other builds, too, and are not ours to reset.
+    # This build has its own log: ccache's statistics also count other builds, and they are not ours to reset.
     _cache_log(variant).unlink(missing_ok=True)
     variables = {**environment(), "CCACHE_STATSLOG": str(_cache_log(variant)), **(extra or {})}
     terminal = sys.stderr.isatty()
@@ -249,7 +250,7 @@ def _install(source: Path, target: Path) -> None:
 
 
 def _git(*arguments: str) -> str:
-    """Return what git prints; nothing where there is no git or no repository."""
+    """Return what git prints; "" without git or a repository."""
     if not shutil.which("git"):
         return ""
     done = subprocess.run(["git", *arguments, "--", "kernel"], cwd=paths.REPO, text=True, check=False,
@@ -258,7 +259,8 @@ def _git(*arguments: str) -> str:
 
 
 def _origin() -> dict[str, str]:
-    """Say what our part of a kernel is built from: the last commit that touched it, its date, and edits since then."""
+    """Return what our part of a kernel is built from: its last commit, the date, and whether it has been edited since.
+    """
     commit, _, date = _git("log", "-1", "--format=%h %cs").partition(" ")
     return {"commit": commit, "date": date, "changed": "yes" if _git("status", "--porcelain") else "no"}
 
@@ -284,7 +286,7 @@ def build(variant: str) -> Path:
 
 
 def build_objects(variant: str) -> None:
-    """Configure a variant and build its objects in DIRECTORIES; its image, and the notes about that, stay as they are.
+    """Configure a variant and build its objects in DIRECTORIES; leave its image and the image's notes alone.
 
     The caller holds the build lock and has updated the tree.
     """
@@ -299,7 +301,7 @@ def build_objects(variant: str) -> None:
 
 
 def configure_only(variant: str) -> None:
-    """Configure a variant, for who compares configurations.
+    """Configure a variant, for the tests that compare configurations.
 
     The caller holds the build lock and has updated the tree.
     """
@@ -309,7 +311,7 @@ def configure_only(variant: str) -> None:
 
 
 def check_space(variants: list[str], free: int, objects: Sequence[str] = ()) -> None:
-    """Raise BuildError if the disk cannot hold what is still to be built, whole or as objects alone."""
+    """Raise BuildError if the disk cannot hold the kernels, or the objects alone, that are still to be built."""
     whole = [variant for variant in variants if not (objects_of(variant) / "vmlinux").exists()]
     parts = [variant for variant in objects if not (objects_of(variant) / DIRECTORIES[0] / "built-in.a").exists()]
     needed = (len(whole) * ROOM_PER_VARIANT + len(parts) * ROOM_FOR_DIRECTORIES
@@ -327,7 +329,8 @@ def check_tools(tools: tuple[str, ...] = TOOLS) -> None:
 
 
 def build_all(variants: list[str], objects: Sequence[str] = (), configured: Sequence[str] = ()) -> None:
-    """Update the tree and build the variants, one after the other, then the objects of others; configure the last."""
+    """Update the tree, build `variants` one after the other, build only objects of `objects`, configure `configured`.
+    """
     objects = [variant for variant in objects if variant not in variants]
     check_tools()
     with paths.build_lock():
@@ -352,7 +355,7 @@ def _variant(name: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     parser = cli.Parser(prog="python3 -m guest.build", description="Build kernel variants.")
-    # With `choices`, argparse takes it for a wrong one that there is none.
+    # With `choices`, argparse would reject an empty list of variants.
     parser.add_argument("variants", nargs="*", type=_variant, metavar="VARIANT", help=f"one of {', '.join(FRAGMENTS)}")
     parser.add_argument("--objects", nargs="+", type=_variant, metavar="VARIANT", default=[],
                         help=f"build only the objects of {' '.join(DIRECTORIES)} of these, and no kernel")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the commands share: a wrong command line, and a host that has run out of something, are answered in one line."""
+"""Shared by the commands: one-line errors for wrong arguments, and for a host that is out of memory or disk space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KILLED = re.compile(r"\bKilled\b|\b[Oo]ut of memory\b")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that does not print its usage before an error, which begins as those of all commands."""
+    """A parser that prints no usage before an error; the error line begins as in all our commands."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line, and exit with status 2."""
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(low: int, high: int) -> Callable[[str], int]:
-    """Return a type of arguments: a whole number from `low` to `high`."""
+    """Return an argument type for argparse: a whole number from `low` to `high`."""
     def convert(text: str) -> int:
         if not re.fullmatch(r"-?\d+", text) or not low <= int(text) <= high:
             raise argparse.ArgumentTypeError(f"takes a number from {low} to {high}, not {text!r}")
@@ -37,7 +37,7 @@ def number(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Return an argument that is a time: a number of seconds above 0, which ends some day."""
+    """Return an argument as a number of seconds, which must be above 0 and finite."""
     with contextlib.suppress(ValueError):
         if 0 < float(text) < float("inf"):
             return float(text)
@@ -45,7 +45,7 @@ def seconds(text: str) -> float:
 
 
 def advice(text: str) -> str:
-    """Return what to do next where a text says that the disk or the memory is full; nothing where it does not."""
+    """Return what to do next if a text says that the disk or the memory is full, else ""."""
     for code, what in NEXT.items():
         if os.strerror(code) in text:
             return what
@@ -53,7 +53,7 @@ def advice(text: str) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return an error's text, with what to do next where the disk or the memory is full."""
+    """Return an error's text, with what to do next if the disk or the memory is full."""
     text = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     what = advice(text)
     return f"{text}: {what}" if what else text

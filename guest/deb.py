@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Make Debian packages of the quire kernel in build/deb, to be installed beside the distribution's kernel.
 
-The configuration is the one that Debian builds its own kernel with (package linux-config-6.12), or the one of the
-running kernel, or any: kernel/config/deb.config is put on top, and every symbol of it is verified. The kernel's name
-has "-quire" in it, so the stock kernel stays as it is and can be booted. The packages are made by the kernel's own
-`make bindeb-pkg`.
+The configuration is the one that Debian uses for its own kernel (package linux-config-6.12), that of the running
+kernel, or any other. kernel/config/deb.config is merged into it, and every symbol in deb.config is verified. The
+kernel's name contains "-quire", so the stock kernel stays installed and bootable. The kernel's own `make bindeb-pkg`
+makes the packages.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def configure(config: Path) -> None:
 
 
 def revision() -> str:
-    """Return the packages' revision: how many commits our part of the kernel has, which only grows."""
+    """Return the packages' revision: the number of commits to our part of the kernel, which only grows."""
     done = subprocess.run(["git", "rev-list", "--count", "HEAD", "--", "kernel"], cwd=paths.REPO, text=True,
                           check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return done.stdout.strip() or "1"
 
 
 def collect() -> list[Path]:
-    """Move the packages of the kernel and its headers to build/deb; what else was made is of no use and goes."""
+    """Move the packages of the kernel and its headers to build/deb, and delete the other products of the build."""
     folder = build.objects_of(VARIANT).parent
     made = []
     for path in sorted(folder.glob("linux-*.deb")):
@@ -98,7 +98,7 @@ def make(config: Path, headers: bool = True) -> list[Path]:
 
 
 def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
-    """Make packages, print what they are and how to install them, or why there are none; return the exit status."""
+    """Make packages and print their paths and how to install them, or why there are none; return the exit status."""
     try:
         found = [path.relative_to(paths.REPO) for path in made()]
     except (build.BuildError, tree.TreeError, OSError, MemoryError) as error:
@@ -116,7 +116,7 @@ def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
 
 
 def asked(args: argparse.Namespace) -> list[Path]:
-    """Make the packages that a command line asks for, where there is room for them."""
+    """Make the packages that a command line asks for, if the disk has room for them."""
     config = args.config or debian_config(args.flavour)
     read_config(config)
     packages.ensure("to package")
@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.Parser(prog="python3 -m guest.deb", description=(__doc__ or "").splitlines()[0])
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--flavour", choices=FLAVOURS, default="amd64",
-                        help="which of Debian's kernels to be configured like (default: amd64, for any machine)")
+                        help="use the configuration of this Debian kernel (default: amd64, for any machine)")
     source.add_argument("--config", type=Path, help="or a configuration, such as /boot/config-$(uname -r)")
     parser.add_argument("--no-headers", action="store_true", help="no package with the headers for other modules")
     args = parser.parse_args(argv)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Make the Debian package quire-tools in build/deb: quirectl and what belongs to it, for all machines.
 
-No kernel is built, and no other source than tool/ and docs/man is read. The version is quire's, with the number of
-commits to these as revision, and the date that of the last of them: the same commit gives the same package.
+This builds no kernel, and packages only tool/ and docs/man. The version is quire's, with the number of commits to these
+folders as revision; the date is that of the last of these commits. The same commit gives the same package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHANGELOG = """\
 
 
 def _git(*arguments: str) -> str:
-    """Return what git says of our sources, "" where it knows nothing of them."""
+    """Return what git says about our sources, "" if it knows nothing of them."""
     done = subprocess.run(["git", *arguments, "--", *SOURCES], cwd=paths.REPO, text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -83,7 +83,7 @@ def make() -> Path:
 
 
 def asked() -> list[Path]:
-    """Make the package with what that wants, which is installed if it is missing."""
+    """Install the build dependencies that are missing, and make the package."""
     packages.ensure("to package")
     return [make()]
 

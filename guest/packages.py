@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Install what is missing: Debian packages (with sudo when not root), and the Python packages in build/venv.
 
-Both name what they fetch before they fetch it. Nothing is done, and nothing fetched, when all is there.
+Both steps name what they fetch before they fetch it. If nothing is missing, nothing is fetched or changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
                   "squashfs-tools", "util-linux"),
 }
 
-# What one command needs alone.
+# Packages that only one command needs.
 LATER: dict[str, tuple[str, ...]] = {
     "to package": ("debhelper",),
 }
@@ -47,12 +47,12 @@ def offered(package: str) -> bool:
 
 
 def upstream(version: str) -> str:
-    """Return the kernel's version in a package's: 6.12.94-1~bpo12+1 is of Linux 6.12.94."""
+    """Return the kernel version in a package's version: 6.12.94-1~bpo12+1 packages Linux 6.12.94."""
     return version.split("-", 1)[0]
 
 
 def base_to_install(package: str, verified: list[str]) -> str:
-    """Return what apt is to install as the base: the newest verified version offered, else its newest, with a note."""
+    """Return the base for apt to install: the newest verified version on offer, else apt's newest, with a note."""
     done = subprocess.run(["apt-cache", "madison", package], text=True, check=False, stdout=subprocess.PIPE)
     offers = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line.count("|") == 2]
     good = [offer for offer in offers if upstream(offer) in verified]
@@ -74,7 +74,7 @@ def missing() -> list[str]:
 
 
 def install(wanted: list[str]) -> None:
-    """Install packages with apt, by name; the kernel's base in a version that is verified."""
+    """Install packages with apt, by name; take a verified version of the kernel's base if apt offers one."""
     conf = tree.read_base_conf()
     root = [] if os.geteuid() == 0 else ["sudo"]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -87,14 +87,14 @@ def install(wanted: list[str]) -> None:
 
 
 def ensure(group: str) -> None:
-    """Install what is missing of a group that not everybody needs."""
+    """Install the missing packages of a group that not everybody needs."""
     wanted = [package for package in LATER[group] if not any(map(installed, package.split("|")))]
     if wanted:
         install(wanted)
 
 
 def make_venv() -> None:
-    """Make build/venv with what requirements.txt pins, unless it is of these already."""
+    """Make build/venv with the packages that requirements.txt pins, unless it is up to date."""
     requirements = paths.REPO / "requirements.txt"
     stamp = paths.VENV / "requirements.hash"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()

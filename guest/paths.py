@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where things are, how notes of what is made are kept, and the lock that keeps two builds out of one tree."""
+"""The repository's paths, the notes on builds and runs, and the lock that keeps two builds out of one tree."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CONFIG = REPO / "kernel" / "config"
 
 
 def own_python() -> None:
-    """Go on with the repository's own Python, where it has one and this is another."""
+    """Restart this program with the repository's own Python, if that exists and is not the one running."""
     python = VENV / "bin" / "python"
     if python.exists() and Path(sys.prefix).resolve() != VENV.resolve():
         os.execv(python, [str(python), *sys.argv])
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file whole: an interruption or a full disk leaves what was there. Raises OSError."""
+    """Replace a file atomically: after an interruption or on a full disk the old file remains. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -41,7 +41,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_stamp(path: Path) -> Any:
-    """Return what a file holds as JSON; None where there is no file, or what it holds is cut off."""
+    """Return what a file holds as JSON; None if there is no file or its content is cut off."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -49,7 +49,7 @@ def read_stamp(path: Path) -> Any:
 
 
 def note(name: str, **what: object) -> None:
-    """Append what happened, and when, to a list in build/counts, of which tests/run.py tells."""
+    """Append an event and its time to a list in build/counts; tests/run.py reports these lists."""
     counts = BUILD / "counts"
     counts.mkdir(parents=True, exist_ok=True)
     with open(counts / name, "a", encoding="utf-8") as notes:
@@ -57,7 +57,7 @@ def note(name: str, **what: object) -> None:
 
 
 def notes(name: str, since: float = 0.0) -> list[dict[str, Any]]:
-    """Return what was noted in such a list since a time; a line that is cut off is none."""
+    """Return the events in such a list since a time; skip a line that is cut off."""
     found: list[dict[str, Any]] = []
     path = BUILD / "counts" / name
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:

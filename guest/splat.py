@@ -10,7 +10,7 @@ from dataclasses import dataclass
 STAMP = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *[TC]\d+\])? ?")
 NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|\r|\0")
 
-# What starts a splat, by kind; matched at the beginning of a message. The first that matches names it.
+# The patterns that start a splat, by kind, matched at the beginning of a message. The first match decides the kind.
 STARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple((kind, re.compile(pattern)) for kind, pattern in (
     ("panic", r"Kernel panic - not syncing"),
     ("kasan", r"BUG: KA?CSAN:|BUG: KASAN:|BUG: KFENCE:|BUG: KMSAN:|UBSAN:"),
@@ -29,14 +29,14 @@ STARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple((kind, re.compile(patter
     ("objects", r"ODEBUG: "),
 ))
 END = re.compile(r"---\[ end (trace|Kernel panic)|^={20,}$")
-# WARN() and BUG() print this, then the caller's own words, then the line that starts a splat here.
+# WARN() and BUG() print this line, then the caller's message, then the line that matches STARTS.
 CUT = "------------[ cut here ]------------"
 LONGEST = 120
 
 
 @dataclass(frozen=True)
 class Splat:
-    """One report of the kernel: what kind, its first line, and the lines that belong to it."""
+    """One report of the kernel: its kind, its first line, and all of its lines."""
 
     kind: str
     title: str
@@ -59,8 +59,8 @@ def kind_of(line: str) -> str | None:
 def find(console: str) -> list[Splat]:
     """Return the splats of a console log, in order, each once.
 
-    A report goes to its end marker. Lines of the report that look like a start are part of it, save a panic: what a
-    kernel dies of is to be named.
+    A report extends to its end marker. A line within it that looks like the start of another report is part of it. The
+    exception is a panic, which is always a report of its own, so that the reason why a kernel died is named.
     """
     found: list[Splat] = []
     lines = console.splitlines()
@@ -89,7 +89,7 @@ def find(console: str) -> list[Splat]:
 
 
 def summary(splats: list[Splat], lines: int = 40) -> str:
-    """Return splats for people: kind and text, each cut to so many lines."""
+    """Format splats for people: kind and text, each cut to `lines` lines."""
     parts = []
     for splat in splats:
         text = splat.text.splitlines()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Make build/tree: the kernel base, our hooks applied to it, our overlay copied over it.
 
-The tree is kept up to date in steps: the patched files are made in a temporary folder from the base's pristine
-copies and only those whose content differs replace what is in the tree, so that make rebuilds only what changed.
-A file that is no longer touched gets the base's content back, with a new time, for make looks at times.
+The tree is updated incrementally. The patched files are made in a temporary folder from the base's pristine copies, and
+only files whose content differs are replaced in the tree, so that make rebuilds only what changed. A file that is no
+longer edited gets the base's content back, with a new timestamp, because make compares timestamps.
 
-Files that nobody edits are hard links to the base. Replace files in build/tree, never write into them.
+Files in the folders that hooks do not touch are hard links to the base: replace a file in build/tree, never write into
+it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from pathlib import Path
 
 from guest import cli, paths
 
-# Folders of the kernel that hooks do not touch and that are large: linked. The others are copied, so that an
-# editor that writes in place cannot reach the base through build/tree.
+# Large folders of the kernel that hooks do not touch are hard-linked. The others are copied, so that an editor that
+# writes in place cannot change the base through build/tree.
 LINKED = ("drivers/", "sound/", "Documentation/", "net/", "tools/", "crypto/", "samples/", "security/")
 JUNK = re.compile(r"(~|\.orig|\.rej|\.pyc|\.swp|\.o)$")
 
 
 class TreeError(Exception):
-    """The tree cannot be made; the message says which patch, hunk or file."""
+    """The tree cannot be made; the message names the patch, hunk or file."""
 
 
 def read_base_conf(path: Path = paths.REPO / "base.conf") -> dict[str, str]:
@@ -60,7 +61,8 @@ def _linked(name: str) -> bool:
 
 
 def clone(source: Path, target: Path) -> None:
-    """Copy a kernel source folder, without build output (o-*) and .git, linking what hooks do not touch."""
+    """Copy a kernel source folder without build output (o-*) and .git; hard-link the folders that hooks do not touch.
+    """
     target.mkdir(parents=True)
     for folder, subfolders, files in os.walk(source):
         relative = os.path.relpath(folder, source)
@@ -118,7 +120,7 @@ def _fill(source: Path, folder: Path) -> str:
 
 
 def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> str:
-    """Make `base` from a tarball or folder, if it is not made from that yet. Returns the kernel's version."""
+    """Make `base` from a tarball or folder, unless it is already made from that. Returns the kernel's version."""
     stamp = base.with_name(base.name + ".json")
     stat = source.stat()
     state = {"source": str(source), "size": stat.st_size, "time": int(stat.st_mtime)}
@@ -209,7 +211,7 @@ def _explain(patch: Path, output: str) -> str:
 
 
 def stage(base: Path, hooks: Path, overlay: Path, folder: Path) -> dict[str, Path]:
-    """Make every touched file in `folder`; returns its path in the kernel tree -> the staged file."""
+    """Make every edited file in `folder`; return a map from the path in the kernel tree to the staged file."""
     staged: dict[str, Path] = {}
     for patch in series(hooks):
         for name in touched_by(patch):
@@ -248,7 +250,7 @@ def sync(base: Path, tree: Path, staged: dict[str, Path]) -> list[str]:
     """Bring the tree up to the staged files; returns the paths that changed."""
     manifest = tree.with_name(tree.name + ".json")
     before: list[str] = paths.read_stamp(manifest) or []
-    # Written before the work: a run that is interrupted leaves a list that still covers all it touched.
+    # This is written first: after an interruption, the list still covers every file that was touched.
     paths.write_whole(manifest, json.dumps(sorted(set(before) | set(staged))))
     changed: list[str] = []
     for name in sorted(set(before) | set(staged)):
@@ -271,7 +273,7 @@ def sync(base: Path, tree: Path, staged: dict[str, Path]) -> list[str]:
 def make_tree(base: Path, tree: Path, hooks: Path, overlay: Path, force: bool = False) -> list[str]:
     """Make or update `tree` from `base`; returns the paths that changed. Nothing changes if a patch fails.
 
-    A tree of which it is not known what it was made from, or what in it is ours, is made from nothing.
+    If it is not known what the tree was made from, or which of its files are ours, the tree is made from scratch.
     """
     with tempfile.TemporaryDirectory() as folder:
         staged = stage(base, hooks, overlay, Path(folder))

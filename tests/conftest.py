@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the tests share: the guest on the selected kernel, and the selftests built and run in it."""
+"""Fixtures that the tests share: a guest on the selected kernel, and the selftests, built and run in it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def fixture_minutes() -> int:
 def fixture_guest(kernel: str) -> Callable[..., boot.Result]:
     """guest(cmd, **options of guest.boot.run): run a command; the kernel must not complain and the guest must end.
 
-    `kernel=` overrides the variant, `walks=True` has the features' checkers walk after a command that is a string. The
-    command's own status is the caller's to judge.
+    `kernel=` overrides the variant. `walks=True` makes the features' checkers walk after the command, which must be a
+    string. The caller judges the command's own status.
     """
     def run(cmd: list[str] | str, walks: bool = False, **options: Any) -> boot.Result:
         if walks:
@@ -77,7 +77,7 @@ def _tail(text: str, lines: int = 40) -> str:
 
 @pytest.fixture(scope="session", name="selftest_programs")
 def fixture_selftest_programs() -> Path:
-    """The folder with the quire selftests, built once however many workers there are."""
+    """The folder with the quire selftests, built once for all workers."""
     paths.BUILD.mkdir(exist_ok=True)
     with open(paths.BUILD / ".selftests.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -92,16 +92,16 @@ def fixture_selftest_programs() -> Path:
 def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dict[str, ktap.Report]]:
     """selftests("name argument...", ..., append="quire=on", **options): run selftests one after the other in one guest.
 
-    All of each must pass. What one does hides nothing of what the others said; a complaint of the kernel, or of the
-    features' checkers at the end, is the group's. `timeout` is for each. Cases that a program itself skips are allowed,
-    unless it skips all: that fails the group, or skips the test if there is no other program.
+    All cases of each program must pass. No program hides the results of the others. A complaint of the kernel, or of
+    the features' checkers at the end, fails the whole group. `timeout` applies to each program. A program may skip some
+    of its cases. If it skips all, the group fails, or the test is skipped if there is no other program.
     """
     def run(*commands: str, append: str = "quire=on", timeout: float = 600, **options: Any) -> dict[str, ktap.Report]:
         lines = [command.split() for command in commands]
         for name, *_ in lines:
             assert (selftest_programs / name).exists(), f"no selftest {name}"
         limit = timeout * (group.DEBUG_SLOWDOWN if kernel == "debug" else 1)
-        # Alone it has no other clock than the host's.
+        # A single program has no limit in the guest: the timeout of the guest is the same.
         script = group.script([[str(selftest_programs / name), *rest] for name, *rest in lines],
                               limit if len(lines) > 1 else 0)
         options.setdefault("memory", group.memory(kernel))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Several test programs in one guest, each with a limit of its own and judged by itself.
+"""Run several test programs in one guest, each with its own limit and its own verdict.
 
 A boot of the debug kernel, with the search for leaks at its end, takes longer than most programs.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ktap
 
-# Each program is in a session of its own, so that what a killed one leaves behind ends with it.
+# Each program runs in its own session, so that whatever a killed program leaves behind can be killed, too.
 HEAD = r"""
 sid=$(mktemp)
 end_session() {
@@ -33,7 +33,7 @@ printf '\n@@ %d ended with %d after %d s\n' {index} $? $((SECONDS - begin))
 end_session 2>/dev/null
 begin=$SECONDS
 """
-# The features' walks over all that the programs left behind.
+# The features' checkers walk over everything that the programs left behind.
 WALKS = r"""
 sid=${{sid:-$(mktemp)}}
 {checks} >$sid 2>&1 || {{ printf '\n@@ the walks complain\n'; cat $sid; }}
@@ -41,21 +41,22 @@ rm $sid
 """
 CHECKS = Path(__file__).parent / "workloads" / "checks.sh"
 LIMIT_PASSED = (124, 137)
-# The checkers of the debug kernel slow a guest down by about so much.
+# About how many times the checkers of the debug kernel slow a guest down.
 DEBUG_SLOWDOWN = 4
 
 
 def memory(kernel: str) -> str:
-    """Return what a guest has of memory unless a test asks for more or less.
+    """Return the memory of a guest, unless a test asks for more or less.
 
-    At boot the debug kernel fills KASAN's shadow of all memory, and at the end kmemleak reads the array of all pages.
+    The debug kernel has less: at boot it fills KASAN's shadow of all memory, and at the end kmemleak reads the array of
+    all pages.
     """
     return "2G" if kernel == "debug" else "4G"
 
 
 @dataclass
 class Outcome:
-    """What became of one program: `status` is None where it did not end, `output` where it did not begin."""
+    """The outcome of one program: `status` is None if it did not end, `output` is None if it did not begin."""
 
     command: str
     status: int | None
@@ -64,18 +65,18 @@ class Outcome:
 
     @property
     def report(self) -> ktap.Report:
-        """What it reported as KTAP."""
+        """The program's report, parsed as KTAP."""
         return ktap.parse(self.output or "")
 
     @property
     def skipped(self) -> bool:
-        """It skipped all that it was to do, and said so case by case."""
+        """Whether the program skipped everything, and said so case by case."""
         report = self.report
         return bool(report.skipped) and not (report.passed or report.failed or report.problems)
 
     @property
     def complaint(self) -> str:
-        """What is wrong with it, "" for nothing. That it skipped is the caller's to judge."""
+        """What is wrong with the program, "" for nothing. The caller judges whether it may skip everything."""
         if self.output is None:
             return "did not run"
         report, wrong = self.report, []
@@ -101,18 +102,18 @@ def script(commands: list[list[str]], limit: float) -> str:
 
 
 def with_walks(command: str) -> str:
-    """Return a script that runs a shell's command and exits with its status, after a walk of the features' checkers."""
+    """Return a script that runs a shell command, then the features' checkers, and exits with the command's status."""
     return f"(\n{command}\n)\nstatus=$?\n{WALKS.format(checks=shlex.quote(str(CHECKS)))}exit $status\n"
 
 
 def walks(output: str) -> str:
-    """Return what the checkers complained of at the end of a script, "" for nothing."""
+    """Return what the checkers complained about at the end of a script, "" for nothing."""
     match = re.search(r"^@@ (the walks complain\n.*)", output, re.M | re.S)
     return match[1] if match else ""
 
 
 def outcomes(output: str, names: list[str]) -> list[Outcome]:
-    """Tell apart what the commands of a script said, which may have been cut off anywhere."""
+    """Return the outcome of each command of a script, whose output may be cut off anywhere."""
     found = []
     for index, name in enumerate(names):
         match = re.search(rf"^@@ {index} begins\n(.*?)(?:^@@ {index} ended with (\d+) after (\d+) s$|\Z)", output,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Hibernate a guest: QEMU without virtme-ng, whose 9p root has no way back from an image."""
+"""Hibernate a guest. QEMU runs without virtme-ng, because a 9p root cannot be resumed from an image."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def initramfs(folder: Path, programs: list[Path]) -> Path:
 
 
 def start(folder: Path, kernel: str, how: str, programs: list[Path], timeout: float) -> tuple[str, str]:
-    """Boot once, with a swap disk that stays; return what our init said, and the console."""
+    """Boot once, with a swap disk that survives the boot; return the output of our init, and the console."""
     image, swap, report = folder / "initramfs", folder / "swap", folder / "report"
     if not image.exists():
         initramfs(folder, programs)

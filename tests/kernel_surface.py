@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the kernel's source says of its files in sysfs: knobs with their bounds and defaults, gauges, counters.
+"""Read the kernel's source for its files in sysfs: knobs with their bounds and defaults, gauges, counters.
 
-And a made-up root with all of these files, for tests of quirectl.
+make() creates a fake root with all of these files, for tests of quirectl.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from guest import paths
 
 SOURCES = paths.OVERLAY / "mm/quire"
 FEATURES = ("fork", "shm", "prezero", "text", "rmap")
-# What x86-64 with 4 kB pages, and a kernel with all features and without checks, make of these.
+# The values of these on x86-64 with 4 kB pages, in a kernel with all features and without debug checks.
 NAMES = {"PMD_SIZE": 2 << 20, "HPAGE_PMD_NR": 512, "MAX_PAGE_ORDER": 10, "IS_ENABLED(CONFIG_QUIRE_SHM)": 1,
          "IS_ENABLED(CONFIG_DEBUG_VM)": 0, "SYSCTL_ZERO": 0, "SYSCTL_ONE": 1, "SYSCTL_ONE_THOUSAND": 1000}
 MACRO = re.compile(r"QUIRE_UINT_KNOB\(\s*(\w+),\s*(\w+),\s*([^,]+),\s*([^;]+)\);")
@@ -25,7 +25,7 @@ SYSCTL = re.compile(r'\.procname\s*= "(\w+)",\s*\.data\s*= &(\w+),.*?\.extra1\s*
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds and the default of a knob over a number."""
+    """The bounds and the default of a numeric knob."""
 
     low: int
     high: int
@@ -33,7 +33,7 @@ class Bounds:
 
 
 def value(expression: str) -> int:
-    """Return what a constant expression of C amounts to."""
+    """Return the value of a constant C expression."""
     for name in sorted(NAMES, key=len, reverse=True):
         expression = expression.replace(name, str(NAMES[name]))
     expression = re.sub(r"(\d)U?L*\b", r"\1", expression.strip())
@@ -49,7 +49,7 @@ def text(feature: str) -> str:
 
 
 def default(feature: str, variable: str) -> int:
-    """Return what a variable begins with."""
+    """Return the initial value of a variable."""
     found = re.search(rf"^(?:static )?unsigned int {variable}(?: __read_mostly)?(?: = ([^;]+))?;", text(feature), re.M)
     assert found, f"{feature}: no unsigned int {variable}"
     return value(found.group(1)) if found.group(1) else 0
@@ -57,7 +57,7 @@ def default(feature: str, variable: str) -> int:
 
 @cache
 def numbers() -> dict[tuple[str, str], Bounds]:
-    """Return the knobs over numbers, sysctls included, by feature and name."""
+    """Return the numeric knobs, sysctls included, by feature and name."""
     found = {}
     for feature in FEATURES:
         for name, variable, low, high in MACRO.findall(text(feature)) + SYSCTL.findall(text(feature)):
@@ -69,13 +69,13 @@ def numbers() -> dict[tuple[str, str], Bounds]:
 
 
 def others(kind: str) -> set[tuple[str, str]]:
-    """Return the files with functions of their own: RW, RO (gauges) or WO, by feature and name."""
+    """Return the files that have their own functions: RW, RO (gauges) or WO, by feature and name."""
     return {(feature, name) for feature in FEATURES
             for name in re.findall(rf"^QUIRE_ATTR_{kind}\((\w+)\);", text(feature), re.M)}
 
 
 def names_of(counters_of: str, source: str) -> list[str]:
-    """Return the names of a struct quire_counters, with those that its list takes from a macro."""
+    """Return the names in a struct quire_counters, including those that its list takes from a macro."""
     listed = re.search(rf"struct quire_counters {counters_of} = \{{\s*\.names = (\w+),", source)
     assert listed, counters_of
     table = re.search(rf"\b{listed.group(1)}\[\] = \{{(.*?)\n\}};", source, re.S)
@@ -86,7 +86,7 @@ def names_of(counters_of: str, source: str) -> list[str]:
 
 @cache
 def counters(feature: str) -> list[str]:
-    """Return the names in stats/, those of the page-table layer included."""
+    """Return the names in stats/, including those of the page-table layer."""
     sets = re.search(r"\.counters = \{ (.*?) \},", text(feature))
     assert sets, feature
     return [name for one in re.findall(r"&(\w+)", sets.group(1)) for name in names_of(one, text(feature) + text("pt"))]
@@ -97,7 +97,7 @@ ZEROED = "\n".join(f"Node 0, zone {zone:>8} " + "".join(f"{number:6} " for numbe
 
 
 def make(root: Path, on: tuple[str, ...] = ("fork", "prezero")) -> Path:
-    """Fill a root with the files of a quire kernel, each with its mode; counters are 1, 2, 3... in their order."""
+    """Fill a root with the files of a quire kernel, each with its mode; the counters are 1, 2, 3... in order."""
     top = root / "sys/kernel/mm/quire"
     files = {top / "version": ("0.1", 0o444), root / "proc/sys/kernel/osrelease": ("6.12.117-quire", 0o444),
              root / "proc/cmdline": ("root=/dev/vda quire=fork,prezero console=ttyS0", 0o444)}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which objects a variant has, and what vanilla's are, as recorded in the repository (tests/record.py).
+"""The objects of a variant, and the record of vanilla's objects in the repository (tests/record.py).
 
-The record holds a digest of each object in the folders that a check compares, so that a check need not compile
-vanilla's. It stands for them where base, configuration, compiler and assembler are those that it was made with.
+The record holds a digest of each object in the folders that a check compares, so that a check need not compile vanilla.
+The record is valid only if base, configuration, compiler and assembler are those that it was made with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from guest import build, paths, tree
 
 NAME = "objects"
 RECORD = sets.RECORDS / f"{NAME}.json"
-# Holds the configuration as text, in which our symbols are named as not set.
+# This object holds the configuration as text, which names our symbols as not set.
 CONFIGURED = {"kernel/configs.o"}
 # Made from the linked image.
 LINKED = ("arch/x86/boot/", ".tmp_", "vmlinux")
@@ -32,7 +32,7 @@ def of(variant: str, folders: tuple[str, ...] = ("",)) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of what an object contributes to the kernel, equal for objects without elf.differences()."""
+    """Return a digest of what an object adds to the kernel; it is equal if elf.differences() finds nothing."""
     return hashlib.sha256(repr(sorted(elf.content(path).items())).encode()).hexdigest()[:20]
 
 
@@ -48,7 +48,7 @@ def key() -> dict[str, str]:
 
 
 def misfit() -> str:
-    """Say why the record cannot stand for vanilla's objects here, "" if it can."""
+    """Say why the record is not valid for vanilla's objects here, "" if it is."""
     known = paths.read_stamp(RECORD)
     if known is None:
         return "there is no record"
@@ -62,7 +62,7 @@ def recorded() -> dict[str, str]:
 
 
 def record() -> None:
-    """Write the record from vanilla's objects, which are built."""
+    """Write the record from vanilla's objects, which must have been built."""
     found = {name: digest(path) for name, path in of("vanilla", build.DIRECTORIES).items()}
     paths.write_whole(RECORD, json.dumps({"key": key(), "objects": found}, indent=1) + "\n")
     print(f"{NAME}: {len(found)} objects", flush=True)

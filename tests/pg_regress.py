@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""PostgreSQL's own regression suite, made ready for the server that is installed.
+"""Prepare PostgreSQL's own regression suite for the server that is installed.
 
-Debian's packages have the program that drives the suite, and the suite itself only in the source package. That is
-fetched from the archives that apt knows, of the server's version if they still have it. Nothing is installed, and what
-apt knows stays as it is: the headers for the suite's functions in C are unpacked from postgresql-server-dev, whose
-dependencies would be LLVM and more.
+Debian's binary packages have the program that drives the suite, but only the source package has the suite itself. The
+source package is fetched from the archives that apt knows, in the server's version if they still have it. Nothing is
+installed, and apt's own lists do not change. The headers for the suite's C functions are unpacked from
+postgresql-server-dev, because installing that would also install LLVM and more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOURCES = Path("/etc/apt")
 
 
 class Unavailable(Exception):
-    """The suite cannot be had on this machine."""
+    """The suite is not available on this machine."""
 
 
 def server() -> Path:
@@ -37,14 +37,14 @@ def server() -> Path:
 
 
 def with_sources(text: str, deb822: bool) -> str:
-    """Return a list of apt's archives that has their source packages, too."""
+    """Return one of apt's lists of archives, extended to ask for their source packages, too."""
     if deb822:
         return re.sub(r"^Types:.*", "Types: deb deb-src", text, flags=re.M)
     return re.sub(r"^deb([ \t].*)", r"deb\1\ndeb-src\1", text, flags=re.M)
 
 
 def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run apt-get with its archives' lists, and all that it keeps, in a folder."""
+    """Run apt-get with the lists of its archives, and all its state, in a folder."""
     options = {"Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": f"{folder}/sources",
                "Dir::State::lists": f"{folder}/lists", "Dir::Cache": f"{folder}/cache", "Acquire::Languages": "none",
                "APT::Sandbox::User": "root"}
@@ -57,7 +57,7 @@ def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _update(folder: Path) -> None:
-    """Fetch the lists of the archives that the machine's apt knows, with their source packages."""
+    """Fetch the lists of the archives that the machine's apt knows, including those of source packages."""
     for name in ("sources", "lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     for path in [SOURCES / "sources.list", *(SOURCES / "sources.list.d").glob("*")]:
@@ -65,14 +65,14 @@ def _update(folder: Path) -> None:
             text = with_sources(path.read_text(encoding="utf-8"), path.suffix == ".sources")
             (folder / "sources" / path.name).write_text(text, encoding="utf-8")
     said = _apt(folder, "update").stdout
-    # An archive without source packages is no reason to give up: what is wanted may be in another.
+    # An archive may have no source packages. This is no error, because another archive may have the package.
     if not list((folder / "lists").glob("*_Sources*")):
         complaint = re.search(r"^[EW]: .*", said, re.M)
         raise Unavailable(f"no list of source packages can be had: {complaint[0] if complaint else 'no archives'}")
 
 
 def _fetch(folder: Path, command: list[str], package: str, version: str) -> None:
-    """Fetch a package into a folder, in another version where that one is gone."""
+    """Fetch a package into a folder, in any version if the given version is gone."""
     for wanted in (f"{package}={version}", package):
         done = _apt(folder, *command, wanted)
         if done.returncode == 0:
@@ -87,7 +87,7 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _make(folder: Path, prefix: Path, source: str, source_version: str, version: str) -> Path:
-    """Make the suite in a folder for what is fetched."""
+    """Make the suite; `folder` takes everything that is fetched. Return the suite's folder."""
     _update(folder)
     headers = prefix.parent.parent.parent / "include/postgresql" / prefix.name / "server"
     _fetch(folder, ["source", "--download-only"], source, source_version)
@@ -107,7 +107,7 @@ def _make(folder: Path, prefix: Path, source: str, source_version: str, version:
 
 
 def prepare(prefix: Path) -> Path:
-    """Return the folder of the suite for a server, which is made once; raises Unavailable."""
+    """Return the folder of the suite for a server, which is made only once; raises Unavailable."""
     done = subprocess.run(["dpkg-query", "-W", "-f", "${source:Package} ${source:Version} ${Version}",
                            f"postgresql-{prefix.name}"], text=True, check=False, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A program again and again while its pages are reclaimed, compacted and swapped in, one by one and all at once."""
+"""Run a program repeatedly while its pages are reclaimed, compacted and swapped in, one by one and all at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from guest import boot
 
 
 def script(command: str, seconds: int, limit: str = "max") -> str:
-    """Return a script for a guest that runs a command for so long, as often as it ends before; $seed grows from 1.
+    """Return a guest script that repeats a command until `seconds` have passed; $seed starts at 1 and grows.
 
-    The command is in a control group with a limit (memory.high) of its own.
+    The command runs in a control group with its own limit (memory.high).
     """
     return f"""set -e
 echo 256M >/sys/block/zram0/disksize
@@ -38,6 +38,6 @@ grep -E 'pswp(in|out)' /proc/vmstat"""
 
 
 def assert_swapped(result: boot.Result) -> None:
-    """All went well, and there was what it was to go well under."""
+    """Assert that the command succeeded, and that pages were swapped in and out meanwhile."""
     assert result.status == 0, result.output[-4000:]
     assert all(int(line.split()[1]) > 0 for line in result.output.splitlines()[-2:]), result.output[-4000:]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Run the tests that what changed reaches most directly, on quire alone: for work between two runs of `make check`.
+"""Run the tests that changed files affect most directly, on quire alone: for use between two runs of `make check`.
 
-What changed are the files that differ from a commit, edits and new files that are not committed included. Each is
-looked up in ROWS. The kernel is built if one of the tests wants it.
+The changed files are those that differ from a commit, including edits and new files that are not committed. ROWS says
+which tests each file affects. The kernel is built only if one of the tests needs it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
             (f"kernel/hooks/{number}*", f"{reached} {HOOKS}")]
 
 
-# Patterns of paths -> names of test files without test_ and .py, some with one of their tests; "itself" is the path's.
-# The first row with a pattern that fits counts.
+# Patterns of paths -> names of test files without test_ and .py, or of one test in a file; "itself" is the changed test
+# file. The first row with a matching pattern counts.
 ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
     ("bench/results/* docs/results.md", f"docs {PAPERS}"),
@@ -102,12 +102,12 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/postgres.sh", "workloads::test_postgres"),
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
-# What tools say of a file, beside the tests of its row.
+# The static checks of a file, in addition to the tests of its row.
 STYLE: list[tuple[str, str]] = [
     (" ".join(["*.py", *PROGRAMS]), " ".join(PYTHON)),
     ("kernel/overlay/mm/quire/*.[ch] kernel/overlay/include/*.h", "lint"),
 ]
-# Of these no test that runs here wants a kernel.
+# Test files of which no test that runs here needs a kernel.
 HOST = {"attribute", "build", "completion", "deb", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
         "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "simulate",
         "splat", "text_sets", "tree"}
@@ -120,7 +120,7 @@ class NothingToCompare(Exception):
 
 
 def _first(rows: list[tuple[str, str]], path: str) -> list[str]:
-    """Return the tests in the first of these rows that has a path."""
+    """Return the tests in the first of these rows that matches a path."""
     for patterns, tests in rows:
         if any(fnmatchcase(path, pattern) for pattern in patterns.split()):
             return [path.removeprefix("tests/test_").removesuffix(".py")] if tests == "itself" else tests.split()
@@ -128,13 +128,13 @@ def _first(rows: list[tuple[str, str]], path: str) -> list[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """Return the tests that a path reaches, as ROWS and STYLE name them; none if no row has it."""
+    """Return the tests that a path affects, as ROWS and STYLE name them; none if no row matches."""
     found = _first(ROWS, path)
     return [*found, *_first(STYLE, path)] if found else []
 
 
 def chosen(changed: list[str]) -> dict[str, list[str]]:
-    """Return the tests for what changed, each with the paths that reach it; a whole file stands for its tests."""
+    """Return the tests for the changed paths, each with its paths; a whole file replaces single tests of that file."""
     found: dict[str, list[str]] = {}
     for path in changed:
         for test in tests_of(path):
@@ -144,13 +144,13 @@ def chosen(changed: list[str]) -> dict[str, list[str]]:
 
 
 def node_of(test: str) -> str:
-    """Return what pytest calls a test."""
+    """Return pytest's name for a test."""
     file, *rest = test.split("::")
     return "::".join([f"tests/test_{file}.py", *rest])
 
 
 def wants_kernel(test: str) -> bool:
-    """Say whether a test wants the kernel built."""
+    """Say whether a test needs a kernel."""
     return test.split("::")[0] not in HOST and test not in HOST_TESTS
 
 
@@ -164,7 +164,7 @@ def _git(*arguments: str) -> list[str]:
 
 
 def default_commit() -> str:
-    """Return where this branch left origin/main, or the last commit but one where there is no such branch."""
+    """Return where this branch left origin/main, or HEAD~1 if there is no such branch."""
     try:
         return _git("merge-base", "HEAD", "origin/main")[0]
     except NothingToCompare:
@@ -188,7 +188,7 @@ def tell(changed: list[str], tests: dict[str, list[str]]) -> None:
 
 
 def make_ready(kernel: bool) -> None:
-    """Bring the tree up to date, and the kernel if it is wanted."""
+    """Update the tree, and build the kernel if it is needed."""
     if kernel:
         build.build_all(["quire"])
         return

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Record in tests/records what vanilla says and is, so that a check need build and boot no vanilla.
+"""Record vanilla's test outcomes and objects in tests/records, so that a check need not build and boot vanilla.
 
-Each SET of others' tests (default: all) is run a few times on vanilla, which is built first. Of each case the worst
-outcome is kept; cases that differed between the runs are listed as unsteady, and no comparison looks at them. The word
-objects stands for the digests of vanilla's objects, with which those of a kernel with all options off are compared.
+Vanilla is built first. Each SET of the kernel's own tests (default: all) is run on it a few times. The worst outcome of
+each case is kept; cases that differ between the runs are listed as unsteady, and are not compared with anything. The
+word objects means the digests of vanilla's objects, which are compared with the objects of a kernel with all options
+off.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def all_sets() -> dict[str, sets.Set]:
 
 
 def merged(runs: list[dict[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """Return each case's worst outcome in some runs of a set, sorted, and the cases that differed between them."""
+    """Return the worst outcome of each case in some runs of a set, sorted, and the cases that differ between them."""
     seen = {case: {run.get(case, "missing") for run in runs} for case in sorted(set().union(*runs))}
     return ({case: max(outcomes, key=sets.ORDER.index) for case, outcomes in seen.items()},
             [case for case, outcomes in seen.items() if len(outcomes) > 1])
 
 
 def run_once(one: sets.Set) -> dict[str, str]:
-    """Run a set on vanilla; raises BootError if one of its tests did not come to its end."""
+    """Run a set on vanilla; raises BootError if one of its tests did not come to an end."""
     found = one.run(one.tests, "vanilla", "")
     cut_off = [test for test in one.tests if f"{test}: status" not in found]
     if cut_off:
@@ -50,7 +51,7 @@ def run_once(one: sets.Set) -> dict[str, str]:
 
 
 def record(one: sets.Set, runs: int) -> None:
-    """Run a set on vanilla some times and write its record."""
+    """Run a set on vanilla `runs` times and write its record."""
     one.prepare()
     cases, unsteady = merged([run_once(one) for _ in range(runs)])
     sets.RECORDS.mkdir(exist_ok=True)
@@ -62,7 +63,7 @@ def record(one: sets.Set, runs: int) -> None:
 
 
 def record_all(wanted: list[sets.Set], runs: int) -> int:
-    """Record sets and return the exit status; one that cannot be recorded is named, and the others still are."""
+    """Record sets and return the exit status; a failure is reported, and the other sets are still recorded."""
     status = 0
     for one in wanted:
         try:
@@ -74,7 +75,7 @@ def record_all(wanted: list[sets.Set], runs: int) -> int:
 
 
 def needed(kernel: str) -> list[str]:
-    """Return what guest.build must make for a check besides ours: vanilla, or its objects, where no record fits."""
+    """Return what guest.build must make for a check besides ours: vanilla, or its objects, if a record is not valid."""
     why = {f"the set {one.name}": sets.misfit(one, kernel) for one in all_sets().values() if one.in_check}
     whole = any(why.values())
     why["its objects"] = objects.misfit()

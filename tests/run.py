@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Run pytest and print `N passed, N failed, N skipped` as the last line; --sum adds up earlier runs.
 
-The counts of each run are kept in build/counts. A run that did not come to its tests (a build that failed, an error
-while collecting) counts as one failed. Before the counts comes what the builds and the tests took, and which guests
-were started again.
+The counts of each run are kept in build/counts. A run that never reached its tests (a failed build, an error while
+collecting) counts as one failed. Before the counts, the output says how long the builds and the tests took, and which
+guests were started again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COUNTS = paths.BUILD / "counts"
 
 
 class Counter:
-    """A pytest plugin that keeps the counts of the terminal reporter, errors among the failed."""
+    """A pytest plugin that keeps the counts of the terminal reporter; an error counts as failed."""
 
     def __init__(self) -> None:
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -43,13 +43,13 @@ def line(counts: dict[str, int]) -> str:
 
 
 def restarts(since: float) -> str:
-    """Say how many guests of tests were started again since then, for whatever their host did, and whose they were."""
+    """Report how many guests of tests were started again since a time because of their host, and in which tests."""
     found = [one for one in paths.notes("restarts", since) if one["test"]]
     return "\n".join([f"guests started again: {len(found)}", *(f"  {one['test']}: {one['reason']}" for one in found)])
 
 
 def phases(since: float) -> str:
-    """Say what each build and each run of tests took that ended since then, and what ccache had of a build."""
+    """Report how long each build and run of tests took that ended since a time, and how much came from ccache."""
     found = paths.notes("phases", since)
     lines = ["what it took:"]
     for one in found:
@@ -61,7 +61,7 @@ def phases(since: float) -> str:
 
 
 def run(name: str, arguments: list[str], since: float | None = None) -> int:
-    """Run pytest, keep and print the counts, after what was noted since a time (none: the run's own beginning)."""
+    """Run pytest; keep and print the counts, after the notes since a time (default: since this run began)."""
     import pytest
     counter, begin = Counter(), time.time()
     code = int(pytest.main(arguments, plugins=[counter]))
@@ -82,7 +82,7 @@ def keep(name: str, counts: dict[str, int]) -> None:
 
 
 def total(names: list[str]) -> int:
-    """Print the sum of runs, after all that was noted since --forget; returns 1 if anything failed."""
+    """Print the sum of runs, after all notes since --forget; returns 1 if anything failed."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name in names:
         path = COUNTS / name
@@ -100,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--name", default="check", help="under which the counts are kept")
     parser.add_argument("--forget", action="store_true", help="forget what is kept of earlier runs, and run nothing")
-    parser.add_argument("--since", type=float, metavar="SECONDS", help="tell of what was built since then (date +%%s)")
+    parser.add_argument("--since", type=float, metavar="SECONDS", help="report the builds since then (date +%%s)")
     parser.add_argument("--sum", nargs="+", metavar="NAME", help="print the sum of earlier runs, and run nothing")
     args, arguments = parser.parse_known_args()
     if args.forget:

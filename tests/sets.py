@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """The kernel's own selftests, run as sets and compared with the pristine kernel's.
 
-What passes on vanilla must pass on quire, and nothing may be newly skipped; --kernel debug puts the debug kernel in
-quire's place. Some of these tests race with the machine: a difference counts when it shows a second time, in a fresh
-guest of either kernel.
+What passes on vanilla must pass on quire, and nothing may be newly skipped. With --kernel debug, the debug kernel takes
+quire's place. Some of these tests depend on timing: a difference counts only if it appears a second time, in a fresh
+guest.
 
-What a set says on vanilla is recorded in the repository (tests/record.py), and the record stands for vanilla where it
-fits: where base, configuration, compiler, emulator and guest are those that it was made with. Else vanilla is booted.
+The outcomes of a set on vanilla are recorded in the repository (tests/record.py). The record is used if it is valid,
+that is if base, configuration, compiler, emulator and guest are those that it was made with. Otherwise vanilla is
+booted.
 
-A test is a program with its arguments, as a shell would be told.
+A test is a program with its arguments, written as for a shell.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ import group
 from guest import boot, build, paths, tree
 
 RECORDS = paths.REPO / "tests" / "records"
-# The guests of all sets, but for a set's own options.
+# The guests of all sets, except for a set's own options.
 SHAPE = {"cpus": 2, "memory": "3G", "numa": 1}
 LINE = re.compile(r"\s*(not )?ok \d+ (.*)")
 ORDER = ["pass", "skip", "fail", "missing"]
-ASK_VANILLA = "(vanilla as recorded: make kernel VARIANT=vanilla, then the second run asks vanilla itself)"
+ASK_VANILLA = "(compared with the record; after make kernel VARIANT=vanilla the second run also runs vanilla)"
 
 
 @dataclass(frozen=True)
 class Set:
-    """Tests that one guest runs; `run` runs some of them on a kernel with its boot options, once `prepare` was called.
+    """Tests that one guest runs. Call `prepare` first; then `run` runs some of them on a kernel with boot options.
 
-    `script` is what runs them in the guest, `options` are what the guest has more than others (guest.boot.run).
+    `script` runs them in the guest. `options` are the options of guest.boot.run that this set's guest has besides
+    SHAPE.
     """
 
     name: str
@@ -51,12 +53,12 @@ class Set:
 
     @property
     def record(self) -> Path:
-        """The file with what it says on vanilla."""
+        """The file with the set's outcomes on vanilla."""
         return RECORDS / f"{self.name}.json"
 
 
 def results(output: str) -> dict[str, str]:
-    """Return "test: case" -> pass, skip or fail from what a script of sets prints; the status is a case of its own."""
+    """Return "test: case" -> pass, skip or fail from the output of a set's script; the status is a case of its own."""
     found: dict[str, str] = {}
     test = run = ""
     for line in output.splitlines():
@@ -68,7 +70,7 @@ def results(output: str) -> dict[str, str]:
         elif line.startswith("# [RUN]"):
             run = line[7:].strip() + ": "
         elif (case := LINE.match(line)):
-            # Numbers in a name are addresses, counts and how much a race took, which differ from run to run.
+            # Numbers in a name are addresses, counts and timings, which differ from run to run.
             name = re.sub(r"0x[0-9a-f]+|\d{4,}|\d+(?=MB)", "N", run + case[2].split("# SKIP")[0].strip())
             outcome = "fail" if case[1] else "skip" if "# SKIP" in line else "pass"
             key = f"{test}: {name}"
@@ -82,7 +84,7 @@ def worst(one: str, other: str) -> str:
 
 
 def regressions(vanilla: dict[str, str], quire: dict[str, str]) -> dict[str, str]:
-    """Return the cases that are worse on quire, or gone: "case" -> "pass on vanilla, fail here"."""
+    """Return the cases that are worse or missing on quire: "case" -> "pass on vanilla, fail here"."""
     worse = {}
     for case, there in vanilla.items():
         here = quire.get(case, "missing")
@@ -92,7 +94,7 @@ def regressions(vanilla: dict[str, str], quire: dict[str, str]) -> dict[str, str
 
 
 def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
-    """Build the programs of tests once, from the pristine source; `tests` are by their folder in the selftests."""
+    """Build the programs of tests once, from the pristine source; `tests` has them by their folder in the selftests."""
     tests = {part: sorted({test.split()[0] for test in names}) for part, names in tests.items()}
     folder.mkdir(parents=True, exist_ok=True)
     selftests = paths.BASE / "tools/testing/selftests"
@@ -102,7 +104,7 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
             return
         objects = build.objects_of("vanilla")
         commands = [["make", "-s", f"O={objects.name}", "headers"]]
-        # khugepaged.c needs a header that it does not name.
+        # khugepaged.c needs a header that it does not include.
         commands += [["make", "-s", "-C", str(selftests / part), f"OUTPUT={folder}",
                       f"KHDR_INCLUDES=-isystem {objects}/usr/include",
                       *([f"EXTRA_CFLAGS=-include {selftests}/kselftest.h"] if "khugepaged" in names else []),
@@ -114,10 +116,10 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
 def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500, **options: Any) -> str:
     """Run a script of sets in a fresh guest and return its output.
 
-    A splat, or a complaint of the features' checkers at the end, is a failure of the test that calls this.
+    A splat, or a complaint of the features' checkers at the end, fails the test that calls this function.
 
-    The script's limits are multiples of its SLOWDOWN, as the guest's is, of `limit` seconds. `options` are more of
-    guest.boot.run's.
+    The debug kernel gets a multiple of `limit`, which is in seconds; the script multiplies its own limits by SLOWDOWN.
+    `options` are further options of guest.boot.run.
     """
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
     script = group.with_walks(shlex.join(["env", f"SLOWDOWN={slowdown}", *command]))
@@ -128,12 +130,12 @@ def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500,
 
 
 def version_of(program: str) -> str:
-    """Return the first line of what a program says of its version."""
+    """Return the first line of a program's --version."""
     return subprocess.run([program, "--version"], text=True, check=True, stdout=subprocess.PIPE).stdout.split("\n")[0]
 
 
 def key_of(one: Set, kernel: str) -> dict[str, Any]:
-    """Return what a set's outcomes on vanilla depend on; `kernel` is any that is built, to see whether KVM works."""
+    """Return what a set's outcomes on vanilla depend on; `kernel` is any built kernel, to see whether KVM works."""
     return {
         "base": tree.kernel_version(paths.BASE),
         "configuration": build.config_hash("vanilla"),
@@ -146,7 +148,7 @@ def key_of(one: Set, kernel: str) -> dict[str, Any]:
 
 
 def misfit(one: Set, kernel: str) -> str:
-    """Say why a set's record cannot stand for vanilla here, "" if it can."""
+    """Say why a set's record is not valid here, "" if it is."""
     known = paths.read_stamp(one.record)
     if known is None:
         return "there is no record"
@@ -155,7 +157,7 @@ def misfit(one: Set, kernel: str) -> str:
 
 
 def vanilla_of(one: Set, kernel: str) -> dict[str, str]:
-    """Return what a set says on vanilla: the steady cases of the record where it fits, else those of a guest."""
+    """Return a set's outcomes on vanilla: the steady cases of the record if it is valid, else those of a guest."""
     why = misfit(one, kernel)
     if why:
         print(f"{one.name}: vanilla is booted ({why})")
@@ -179,9 +181,9 @@ def compare(one: Set, kernel: str, least: int, features: tuple[str, ...] = ("off
 
 def check(run: Callable[[list[str], str, str], dict[str, str]], tests: list[str], features: str,
           vanilla: dict[str, str], kernel: str) -> None:
-    """Assert that nothing is worse on a kernel of ours; `run` runs tests on a kernel with its boot options.
+    """Assert that nothing is worse on our kernel; `run` runs tests on a kernel with boot options.
 
-    Without a kernel of vanilla, the second run is compared with what was compared with the first.
+    If vanilla is not built, the second run is compared with the same outcomes as the first.
     """
     append, asked = f"quire={features}", build.image_of("vanilla").exists()
     worse = regressions(vanilla, run(tests, kernel, append))

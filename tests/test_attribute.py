@@ -52,5 +52,5 @@ def test_call_sites(attribute: ModuleType, tmp_path: Path) -> None:
     ("__quire_rmap_dup_area", False), ("vm_area_dup", False), ("free_cpu_rmap", False),
 ])
 def test_which_functions_are_the_reverse_map(attribute: ModuleType, name: str, counted: bool) -> None:
-    """The areas' own allocation is not."""
+    """Functions that only allocate areas do not count."""
     assert bool(attribute.REVERSE_MAP.fullmatch(name)) is counted

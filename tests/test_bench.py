@@ -60,7 +60,7 @@ def _result() -> dict:
 
 
 def test_parse_output() -> None:
-    """Rows, states and counters are read; other lines are passed over."""
+    """Rows, states and counters are read; other lines are ignored."""
     run = core.parse_output(
         "noise @x=1\n#uname 6.12.117-quire\n#state fork on\n#stat fork/shared 12\n"
         "@mode=burst page=2M | flt/cpu/s=12.5 Wall=3\n"
@@ -71,13 +71,13 @@ def test_parse_output() -> None:
 
 @pytest.mark.parametrize("line", ["@a=1 b=2", "@a=1 | ns", "@a=1 | ns=fast"])
 def test_bad_rows_are_errors(line: str) -> None:
-    """A result line that cannot be read is not passed over."""
+    """A result line that cannot be read is an error."""
     with pytest.raises(core.BenchError):
         core.parse_output(line)
 
 
 def test_combine_can_take_the_least() -> None:
-    """Where what differs between boots only adds."""
+    """With `least`, the smallest value counts instead of the median."""
     runs = [core.Run([({"op": "a"}, {"ns": value})]) for value in (7.0, 5.0, 6.0)]
     assert core.combine(runs, least=True)["rows"][0]["metrics"]["ns"] == {"runs": [7.0, 5.0, 6.0], "median": 5.0}
 
@@ -93,12 +93,12 @@ def test_combine_takes_the_median(result: dict) -> None:
     ("value", "base", "expected"), [(50, 100, 0.5), (0, 100, 0), (5, 0, None), (None, 1, None), (5, None, None)]
 )
 def test_ratio(value: float | None, base: float | None, expected: float | None) -> None:
-    """There is no ratio to nothing."""
+    """There is no ratio without two values, or to 0."""
     assert core.ratio(value, base) == expected
 
 
 def test_table(result: dict) -> None:
-    """Three columns, and the ratios to vanilla."""
+    """The table has three columns, and the ratios to vanilla."""
     lines = table.text_of(result).splitlines()
     header = next(i for i, line in enumerate(lines) if line.startswith("op "))
     assert lines[header].split() == ["op", "vanilla", "off", "on", "off/vanilla", "on/vanilla"]
@@ -114,7 +114,7 @@ def test_table_without_vanilla(result: dict) -> None:
 
 
 def test_summary(result: dict) -> None:
-    """One line tells of each benchmark."""
+    """The summary has one line for each benchmark."""
     line = table.summary_text([result]).splitlines()[2]
     assert line.split() == ["micro", "a:", "ns", "100", "100", "25", "off/vanilla", "1.000,", "on/vanilla", "0.250"]
 
@@ -127,14 +127,14 @@ def test_conditions_are_printed(result: dict) -> None:
 
 
 def test_a_feature_that_was_not_on_is_pointed_out(result: dict) -> None:
-    """The column "on" is not believed."""
+    """A note names each feature that was not on in the column "on"."""
     assert core.not_on(result) == [] and "NOTE" not in table.text_of(result)
     result["columns"]["on"]["states"]["fork"] = "disabled_by_warning"
     assert core.not_on(result) == ["fork"] and "NOTE: the feature fork was not on" in table.text_of(result)
 
 
 def test_gate(result: dict) -> None:
-    """Off may cost so many percent; where more is better, a loss is the other way round."""
+    """Off may be worse by a given percentage; if more is better, a smaller value is worse."""
     assert core.worse_off(result, 0.5) == []
     result["columns"]["off"] = a_column({"a": [103], "b": [8]})
     assert core.worse_off(result, 5) == [] and core.worse_off(result, 1) == ["micro a: ns off/vanilla 1.030"]
@@ -155,7 +155,7 @@ def test_rows_that_only_one_column_has() -> None:
     [(None, "-"), (0.0, "0"), (1234567.0, "1,234,567"), (1234.56, "1,235"), (12.345, "12.35"), (0.01234, "0.0123")],
 )
 def test_number(value: float | None, text: str) -> None:
-    """About four digits that count."""
+    """A number has about four significant digits."""
     assert table.number(value) == text
 
 
@@ -167,7 +167,7 @@ def test_columns_and_boot_options() -> None:
 
 
 def test_boot_option_for_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All columns get it where instructions are not executed by hardware."""
+    """All columns get the option if the guest is emulated."""
     entry = dataclasses.replace(core.load("fork-table"), emulated_boot="slow")
     by = {"TCG": ["slow", "slow", "quire=fork,rmap slow"], "KVM": ["", "", "quire=fork,rmap"]}
     for accelerator, wanted in by.items():
@@ -177,7 +177,7 @@ def test_boot_option_for_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jump_labels_only_where_instructions_are_counted() -> None:
-    """By the clock there are two CPUs, which such a guest may not survive; a column of one's own is as it was named."""
+    """By the clock, a guest has two CPUs and may crash with jump labels. A custom column keeps the kernel it names."""
     counted = core.Options(icount=True, jump=True)
     columns = [*core.COLUMNS, "dbg=debug"]
     assert [runner.kernel_of(c, counted) for c in columns] == ["vanilla-jump", "quire-jump", "quire-jump", "debug"]
@@ -186,7 +186,7 @@ def test_jump_labels_only_where_instructions_are_counted() -> None:
 
 
 def test_every_benchmark_loads() -> None:
-    """Each folder's entry is complete, its programs are built by the Makefile, its features exist."""
+    """The entry of each folder is complete, the Makefile builds its programs, and its features exist."""
     makefile = (core.HERE / "Makefile").read_text(encoding="utf-8")
     for name in core.names():
         entry = core.load(name)
@@ -199,7 +199,7 @@ def test_every_benchmark_loads() -> None:
 
 
 def test_unknown_benchmark() -> None:
-    """A wrong name is answered with the right ones."""
+    """The error about a wrong name lists the right ones."""
     with pytest.raises(core.BenchError, match="there are: machine, after-fork"):
         core.load("frok-table")
 
@@ -212,7 +212,7 @@ def test_missing_kernel_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_json_and_report(result: dict, tmp_path: Path) -> None:
-    """What is saved is read back the same, and the report has a plot and a summary of it."""
+    """What is saved is read back unchanged, and the report has a plot and a summary of it."""
     probe = a_column({"x": [5]})
     path = runner.save(result, probe, tmp_path / "micro.json")
     results, machine = reporting.read([path])
@@ -223,7 +223,7 @@ def test_json_and_report(result: dict, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{}", "[]", "3", '{"results": 3}', '{"results": [{"columns": {}}]}', '{"resu', None])
 def test_report_of_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None) -> None:
-    """A file that bench/run did not write, or no file, is answered in one line that says what to give."""
+    """A file that bench/run did not write, or no file, gives one line that says what to give instead."""
     path = tmp_path / "some.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
@@ -235,7 +235,7 @@ def test_report_of_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_report_without_the_packages(result: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:
-    """A fresh clone is told what to run."""
+    """In a fresh clone, the error says what to run."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     path = runner.save(result, None, tmp_path / "micro.json")
     assert reporting.main(["--output", str(tmp_path / "report.html"), str(path)]) == 1
@@ -246,7 +246,7 @@ def test_report_without_the_packages(result: dict, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("main", [runner.main, demonstration.main])
 def test_disk_that_fills_up_at_the_end(result: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                        capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], int]) -> None:
-    """What was measured is printed although its file cannot be written, and the error is one line."""
+    """The measurements are printed even if their file cannot be written, and the error is one line."""
     def full(*_: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -260,7 +260,7 @@ def test_disk_that_fills_up_at_the_end(result: dict, tmp_path: Path, monkeypatch
 
 
 def test_programs_without_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A host without make is told where it comes from."""
+    """On a host without make, the error says how to install it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(core.BenchError, match="this host has no make, gcc: make packages"):
         runner.build_programs([core.load("micro")], TINY)
@@ -268,7 +268,7 @@ def test_programs_without_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_results_of_uncommitted_edits_are_refused(monkeypatch: pytest.MonkeyPatch,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
-    """A number that nobody can measure again is not measured for the papers, and they stay as they are."""
+    """A kernel with uncommitted edits is not measured for the documents, which stay as they are."""
     monkeypatch.setattr(runner, "origin_of_kernel", lambda variant: {"changed": "yes"})
     monkeypatch.setattr(runner, "run_all", lambda *_, **_options: pytest.fail("measured all the same"))
     monkeypatch.setattr(publishing, "store", lambda data: pytest.fail("stored all the same"))
@@ -277,7 +277,7 @@ def test_results_of_uncommitted_edits_are_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drift of the machine meets all columns alike; a failing benchmark does not stop the others."""
+    """Drift of the machine affects all columns alike; a failing benchmark does not stop the others."""
     order = []
 
     def boot_once(benchmark: core.Benchmark, column: str, _options: core.Options) -> core.Run:
@@ -302,7 +302,7 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_guests_of_several_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A benchmark runs in guests of the CPUs that are asked for, on its NUMA nodes, and each result has a file."""
+    """A benchmark runs in guests with the CPUs that are asked for and its NUMA nodes; each result has its own file."""
     shapes = []
 
     def run(*_: object, cpus: int, numa: int, **_options: object) -> boot.Result:
@@ -363,7 +363,7 @@ def test_worst_row_counts(result: dict) -> None:
      ({"a": [100]}, 0.25, 1)],
 )
 def test_steady_aims(result: dict, off: dict, score: float | None, passed_over: int) -> None:
-    """By a disturbed clock a row counts only if off reaches the limit against vanilla, too."""
+    """For a steady aim, a row counts only if off also reaches the limit against vanilla."""
     aim = dataclasses.replace(AIM, where={}, limit=1.25, steady=True)
     result["columns"].update(off=a_column(off), on=a_column({"a": [25], "b": [20]}))
     found = core.achieved(aim, result)
@@ -372,7 +372,7 @@ def test_steady_aims(result: dict, off: dict, score: float | None, passed_over: 
 
 
 def test_rows_that_are_passed_over_are_told(result: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What becomes of the aims says how many rows said nothing."""
+    """The text about the aims says how many rows were ignored."""
     aim = dataclasses.replace(AIM, where={}, limit=1.25, steady=True)
     monkeypatch.setattr(core, "load", lambda name: dataclasses.replace(core.Benchmark(
         name, "", (), (), lambda options: "", ("ns",)), aims=(aim,)))
@@ -382,7 +382,7 @@ def test_rows_that_are_passed_over_are_told(result: dict, monkeypatch: pytest.Mo
 
 
 def test_every_aim_can_be_judged() -> None:
-    """Aims name metrics that their benchmark shows, columns that exist and clocks that the results are taken by."""
+    """Aims name metrics that their benchmark shows, columns that exist, and clocks by which it is measured."""
     for entry in map(core.load, core.names()):
         for aim in entry.aims:
             assert aim.metric in entry.shown and aim.clock in dict(entry.boots), f"{entry.name}: {aim.text}"
@@ -390,7 +390,7 @@ def test_every_aim_can_be_judged() -> None:
 
 
 def test_any_kernel_can_be_a_column() -> None:
-    """A column of one's own has a name, a variant and boot options; it is compared with vanilla as the others are."""
+    """A custom column has a name, a variant and boot options, and is compared with vanilla like the others."""
     assert core.column_of("dbg=debug:quire=fork,rmap loglevel=3") == core.Column("dbg", "debug",
                                                                                "quire=fork,rmap loglevel=3")
     assert core.column_of("gone=off").boot == ""
@@ -402,7 +402,7 @@ def test_any_kernel_can_be_a_column() -> None:
 
 
 def test_papers_are_written_from_the_data() -> None:
-    """docs/results.md, the README's table and all of bench/results are what bench/publish makes of the data there."""
+    """docs/results.md, the README's table and all of bench/results are what bench/publish makes from the data."""
     files = publishing.files_of(storage.load(storage.FOLDER))
     assert {publishing.PAPER, publishing.README, storage.FOLDER / "machine.md"} <= set(files)
     for path, text in files.items():
@@ -411,14 +411,14 @@ def test_papers_are_written_from_the_data() -> None:
 
 
 def stored(data: dict, folder: Path) -> dict:
-    """Write data into a folder, and return what is read from there."""
+    """Write data into a folder, and return what is read back."""
     for name, text in storage.texts(data).items():
         (folder / name).write_text(text, encoding="utf-8")
     return storage.load(folder)
 
 
 def test_data_is_read_as_it_was_written(result: dict, tmp_path: Path) -> None:
-    """Each result and probe has a file, from which it is read the same, fields in order; each row has a line."""
+    """Each result and probe has a file and is read back unchanged, fields in order; each row has a line."""
     assert storage.load(tmp_path) == {"machine": None, "machine_time": None, "results": []}
     odd = {**result, "name": "text", "clock": "time", "title": "µ → \"x\"\n",
            "columns": {"on": a_column({"a": [0.1]}), "off": core.combine([])}}
@@ -444,14 +444,14 @@ def test_data_is_read_as_it_was_written(result: dict, tmp_path: Path) -> None:
     ],
 )
 def test_data_that_is_none(tmp_path: Path, name: str, text: str, says: str) -> None:
-    """A file that does not hold what its name says is named, with what to do about it."""
+    """The error names a file whose content does not match its name, and says what to do about it."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(core.BenchError, match=f"{name} .*{says}.*delete it"):
         storage.load(tmp_path)
 
 
 def test_results_replace_older_ones(result: dict) -> None:
-    """A benchmark that is measured again by the same clock replaces what it said before, and names its command."""
+    """A benchmark measured again by the same clock replaces its older result, and names its command."""
     data = publishing.merge({"results": []}, [result], a_column({"x": [5]}), "icount")
     again = publishing.merge(data, [{**result, "runs": 1}, {**result, "clock": "time"}], a_column({"x": [7]}), "time")
     assert publishing.merge(again, [], None, "time") == again
@@ -465,7 +465,7 @@ def test_results_replace_older_ones(result: dict) -> None:
 
 
 def test_the_probe_alone_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named as a benchmark, the machine probe is made and kept, and is no result beside itself."""
+    """If it is named as a benchmark, the machine probe is made and stored, without a result beside it."""
     probe = a_column({"x": [5]})
     stored_data: list[dict] = []
 
@@ -482,7 +482,7 @@ def test_the_probe_alone_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_missed_aims_are_in_the_readme(result: dict) -> None:
-    """What stands for the rest is shown, met or missed, and so is whatever is missed."""
+    """The README shows the headline aims, met or missed, and all other aims that are missed."""
     result = {**result, "quick": False}
     aims = {aim.text: core.met(aim, core.achieved(aim, result)) for aim in core.load("micro").aims}
     text = publishing.headline({"results": [result]})
@@ -536,14 +536,14 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
     ],
 )
 def test_bad_input_is_answered(command: list[str], says: str) -> None:
-    """A wrong word gives an error that names the right ones, a status that is not zero, and no traceback."""
+    """A wrong word gives an error that lists the right ones, a status other than zero, and no traceback."""
     status, said = run_command(*command)
     assert status != 0 and says in said and "Traceback" not in said and "usage:" not in said
     assert [says in line for line in said.splitlines() if line.startswith("error: ")] == [True], said
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:
-    """What is no kernel's source is named in one line; the base that was there stays, and nothing is beside it."""
+    """A source that is no kernel is named in one line; the old base stays, and nothing is left beside it."""
     given, base = tmp_path / "given", tmp_path / "build/base"
     (given / "folder").mkdir(parents=True)
     base.mkdir(parents=True)
@@ -564,7 +564,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
 
 
 def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A build that cannot end for want of room does not begin, and one that is done already needs none."""
+    """A build does not begin if the disk lacks room for it, and a build that is done already needs no room."""
     monkeypatch.setattr(paths, "BASE", tmp_path / "base")
     monkeypatch.setattr(paths, "TREE", tmp_path / "tree")
     for whole, objects in (["vanilla"], []), ([], ["vanilla"]):
@@ -578,7 +578,7 @@ def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_no_apt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a host that is not Debian the error says so."""
+    """On a host that is not Debian, the error says so."""
     monkeypatch.setenv("PATH", "")
     assert packages.main(["--list"]) == 1
     assert "needs Debian 12 or 13" in capsys.readouterr().err
@@ -592,12 +592,12 @@ def test_guest_that_dies_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None
         runner.boot_once(core.load("micro"), "on", TINY)
 
 
-# What it prints of two processes at once takes two CPUs.
+# These print metrics of two processes that run at the same time, which takes two CPUs.
 PARALLEL = {"shm-table", "pressure"}
 
 
 def run_smoke(guest: Callable[..., boot.Result], entries: list[core.Benchmark], cpus: int) -> None:
-    """Run benchmarks at their smallest in one guest; each prints rows with the metrics it shows."""
+    """Run benchmarks at their smallest in one guest; each prints rows with the metrics that it shows."""
     script = "".join(f"echo '#begin {e.name}'\n(\n{runner.guest_script(e, TINY)}\n) || exit 1\n" for e in entries)
     result = guest(script, append="quire=on", memory="2G", cpus=cpus, numa=max(entry.numa for entry in entries))
     assert result.status == 0, result.output
@@ -610,9 +610,9 @@ def run_smoke(guest: Callable[..., boot.Result], entries: list[core.Benchmark], 
 
 
 def test_every_program_in_a_guest(guest: Callable[..., boot.Result]) -> None:
-    """Each benchmark runs at its smallest, most on one CPU, as where instructions are counted.
+    """Each benchmark runs at its smallest, most of them on one CPU, as when instructions are counted.
 
-    The two CPUs of an emulated guest that shares the host's processors with another wait for each other, which took
+    If an emulated guest shares the host's processors with another guest, its two CPUs wait for each other, which took
     twice the host's time.
     """
     entries = [entry for entry in map(core.load, core.names()) if entry.smoke]

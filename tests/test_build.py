@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Builds that are interrupted, hosts that lack something, and guests that die; all but the soak test with fakes."""
+"""Interrupted builds, hosts that lack something, and guests that die; all tests but the soak test use fakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from bench import runner
 from guest import boot, build, paths, tree
 
-# Makes the files that guest.build asks for, but no object twice; and waits to be killed before the object STOP. The
+# Makes the files that guest.build asks for, and no object twice. Before the object STOP it waits to be killed. The
 # first eight objects are those of the folders that can be built alone.
 FAKE_MAKE = """#!/bin/sh
 for word; do case $word in O=*) out=${word#O=};; esac; goal=$word; done
@@ -69,26 +69,26 @@ class Workshop:
         path.chmod(0o755)
 
     def start(self, stop: str = "") -> subprocess.Popen[str]:
-        """Begin to build, in a process group of its own."""
+        """Begin a build, in a process group of its own."""
         environment = {**os.environ, "PATH": f"{self.tools}:/usr/bin:/bin", "STOP": stop}
         places = map(str, (self.folder, self.build, self.base, self.config))
         return subprocess.Popen([sys.executable, "-c", BUILD_ONE, *places], cwd=paths.REPO, env=environment,
                                 start_new_session=True, text=True, stderr=subprocess.PIPE)
 
     def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have `guest.build` build here in this process, too."""
+        """Make `guest.build` in this process build here, too."""
         for name, path in {"REPO": self.folder, "BUILD": self.build, "BASE": self.base, "CONFIG": self.config}.items():
             monkeypatch.setattr(paths, name, path)
         monkeypatch.setenv("PATH", f"{self.tools}:/usr/bin:/bin")
 
     def objects(self) -> list[Path]:
-        """Return the objects that are there."""
+        """Return the objects that exist."""
         return sorted((self.base / "o-vanilla").glob("*.o"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_interrupted_build_resumes(tmp_path: Path, how: signal.Signals) -> None:
-    """A build that is killed half-way leaves no image and no lock; the next makes what is missing and nothing twice."""
+    """A killed build leaves no image and no lock; the next makes what is missing, and nothing twice."""
     shop = Workshop(tmp_path)
     first = shop.start("6")
     while len(shop.objects()) < 5 and first.poll() is None:
@@ -109,7 +109,7 @@ def test_interrupted_build_resumes(tmp_path: Path, how: signal.Signals) -> None:
 
 
 def test_objects_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """No kernel is made of objects alone; a whole build completes and counts them, and its kernel survives the next."""
+    """Building objects makes no kernel. A whole build completes and counts them; its kernel survives the next one."""
     shop = Workshop(tmp_path)
     shop.enter(monkeypatch)
     monkeypatch.setattr(tree, "make_base", lambda: None)
@@ -140,7 +140,7 @@ def test_configuration_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_builds_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each build notes what it took, its objects, and what ccache had of its own compilations."""
+    """Each build notes its time, its objects, and ccache's hits and misses among its own compilations."""
     shop = Workshop(tmp_path)
     shop.enter(monkeypatch)
     monkeypatch.setattr(tree, "make_base", lambda: None)
@@ -157,7 +157,7 @@ def test_builds_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.soak
 def test_interrupted_kernel_boots() -> None:
-    """A real build that is killed while it compiles is ended by the next, and the kernel boots."""
+    """A real build that is killed while it compiles is completed by the next, and the kernel boots."""
     folder = build.objects_of("quire") / "mm"
     for path in folder.glob("*.o"):
         path.unlink()
@@ -172,7 +172,7 @@ def test_interrupted_kernel_boots() -> None:
 
 
 def test_interrupted_configuration_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration without its stamp, or of other fragments, is made anew."""
+    """A configuration without its stamp, or made from other fragments, is made anew."""
     shop = Workshop(tmp_path)
     shop.enter(monkeypatch)
     (shop.build / "vanilla").mkdir()
@@ -206,12 +206,12 @@ def test_interrupted_tree_is_completed(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(KeyboardInterrupt):
             tree.sync(base, target, staged)
     assert tree.sync(base, target, staged) == ["mm/b.c", "mm/c.c"]
-    # What was touched before the interruption is the base's again when nothing of ours is left.
+    # When nothing of ours is left, the files touched before the interruption have the base's content again.
     assert tree.sync(base, target, {}) == ["mm/a.c", "mm/b.c", "mm/c.c"]
 
 
 def test_interrupted_unpacking_begins_again(tmp_path: Path) -> None:
-    """Half of a base is not taken for one."""
+    """A base that was only partly unpacked is unpacked again."""
     source = tmp_path / "linux"
     source.mkdir()
     (source / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 1\n", encoding="utf-8")
@@ -222,7 +222,7 @@ def test_interrupted_unpacking_begins_again(tmp_path: Path) -> None:
 
 
 def build_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """Run `guest.build vanilla`, which must fail, and return the line that it says."""
+    """Run `guest.build vanilla`, which must fail, and return its error, which must be one line."""
     assert build.main(["vanilla"]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1, said
@@ -231,7 +231,7 @@ def build_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                  capsys: pytest.CaptureFixture[str]) -> None:
-    """A host without a compiler is told what to install, before anything is unpacked."""
+    """On a host without a compiler, the error says what to install, before anything is unpacked."""
     (tmp_path / "make").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     said = build_main(monkeypatch, capsys)
@@ -239,7 +239,7 @@ def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The disk may fill up although there was room."""
+    """The disk may fill up during a build although there was room at its start."""
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -255,7 +255,7 @@ def test_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 ])
 def test_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: str,
                       advice: str) -> None:
-    """The end of the log comes first; the last line names the log and says what to do, by what the log says."""
+    """The end of the log comes first; the last line names the log, and its advice depends on what the log says."""
     Workshop(tmp_path).enter(monkeypatch)
     monkeypatch.setattr(tree, "make_base", lambda: None)
     monkeypatch.setenv("SAYS", says)
@@ -268,7 +268,7 @@ def test_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.mark.parametrize("left", ["", '{"com'])
 def test_notes_that_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
-    """What an interruption left of the notes beside a kernel is taken for none, and written again."""
+    """Notes beside a kernel that an interruption cut off count as missing, and are written again."""
     shop = Workshop(tmp_path)
     shop.enter(monkeypatch)
     monkeypatch.setattr(paths, "TREE", tmp_path / "build/tree")
@@ -283,7 +283,7 @@ def test_notes_that_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 class WellGuest:
-    """A guest whose command has succeeded; counts how many there were."""
+    """A guest whose command has succeeded; the class counts its instances."""
 
     started = 0
 
@@ -291,7 +291,7 @@ class WellGuest:
         WellGuest.started += 1
 
     def wait(self, *_: object) -> bool:
-        """It has ended."""
+        """Say that the guest has ended."""
         return True
 
     def said(self, _: str) -> str:
@@ -299,12 +299,12 @@ class WellGuest:
         return "0"
 
     def kill(self) -> None:
-        """It is dead."""
+        """Do nothing: the guest has ended."""
 
 
 @pytest.mark.parametrize("left", ["", '{"wor'])
 def test_answer_about_kvm_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
-    """KVM is probed again, once."""
+    """If the stored answer is cut off, KVM is probed again, once."""
     monkeypatch.setattr(paths, "BUILD", tmp_path)
     monkeypatch.setattr(boot, "image_of", lambda kernel: tmp_path / kernel)
     monkeypatch.setattr(boot.os, "access", lambda *_: True)
@@ -318,7 +318,7 @@ def test_answer_about_kvm_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("absent", ["vng", "qemu-system-x86_64"])
 def test_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, absent: str) -> None:
-    """Without virtme-ng or QEMU no guest starts, and the error says where it comes from."""
+    """Without virtme-ng or QEMU no guest starts, and the error says how to install them."""
     monkeypatch.setattr(boot, "_find", lambda program: None if program == absent else f"/usr/bin/{program}")
     with pytest.raises(boot.BootError, match=f"{absent}.* is missing: make packages"):
         boot._vng(tmp_path, tmp_path, "1G", 1, "", False, False, 1)
@@ -331,7 +331,7 @@ def test_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, absent: st
     ("echo started > {folder}/protocol; sleep 600", boot.HUNG, "did not end within 1 s: it hangs, or needs more"),
 ])
 def test_guests_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: str, status: int, reason: str) -> None:
-    """QEMU that ends before or after the command's start, and one that hangs, each have their status and advice."""
+    """A QEMU that ends before or after the command starts, or that hangs, has its own status and advice."""
     (tmp_path / "quire").mkdir()
     (tmp_path / "quire/bzImage").touch()
     monkeypatch.setattr(paths, "BUILD", tmp_path)
@@ -345,7 +345,7 @@ def test_guests_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: 
     ("POWEROFF_LIMIT", "printf 'started\\nstatus 0\\n' > {folder}/protocol; sleep 600", "not power off within 1 s: "),
 ])
 def test_guests_that_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, last: str, reason: str) -> None:
-    """A guest that hangs before or after its command is ended, and the reason says where to look."""
+    """A guest that hangs before or after its command is killed, and the reason says where to look."""
     (tmp_path / "quire").mkdir()
     (tmp_path / "quire/bzImage").touch()
     monkeypatch.setattr(paths, "BUILD", tmp_path)
@@ -378,7 +378,7 @@ SHOT = "echo started >$folder/protocol; echo 137 >$folder/qemu.status"
 ])
 def test_guests_that_are_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, starts: list[str], rerun: bool,
                                        status: int, reasons: list[str]) -> None:
-    """What the host did to a guest is tried again and noted; a complaint, a status, a hang and a power-off are not."""
+    """A guest that its host failed is started again and noted; one that complains, ends, hangs or powers off is not."""
     (tmp_path / "quire").mkdir()
     (tmp_path / "quire/bzImage").touch()
     monkeypatch.setattr(paths, "BUILD", tmp_path)
@@ -397,7 +397,7 @@ def test_guests_that_are_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.mark.parametrize("does, status", [("kill -KILL $$", "137"), ("exit 1", "1"), ("echo $2", "0")])
 def test_how_qemu_ended_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str, status: str) -> None:
-    """The script that is QEMU to virtme-ng hands on arguments, output and status, and keeps the status."""
+    """The script that virtme-ng runs as QEMU passes on arguments, output and status, and stores the status."""
     fake = tmp_path / "fake"
     fake.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
     fake.chmod(0o755)

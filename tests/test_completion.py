@@ -51,7 +51,7 @@ def complete(*words: str) -> list[str]:
 
 
 def test_bash_offers_every_command() -> None:
-    """And of knobs every action; a word that is begun narrows it down."""
+    """bash offers every command, and every action of knobs; the beginning of a word limits what it offers."""
     assert complete("") == sorted(name for name in COMMANDS if " " not in name)
     assert complete("knobs", "") == sorted(name.split()[1] for name in COMMANDS if " " in name)
     assert complete("bu") == ["bugreport"] and complete("--root", "/", "bo") == ["boot"]
@@ -59,12 +59,12 @@ def test_bash_offers_every_command() -> None:
 
 @pytest.mark.parametrize("name", ["", *(name for name in COMMANDS if name != "knobs")])
 def test_bash_offers_every_option(name: str) -> None:
-    """Of each command those that its parser takes, and no others."""
+    """For each command, bash offers the options that its parser takes, and no others."""
     assert set(complete(*name.split(), "--")) == options(COMMANDS[name] if name else cli.parser())
 
 
 def test_bash_offers_features_and_knobs() -> None:
-    """Features where one is to be named, and of a feature its knobs."""
+    """bash offers features if a command takes one, and the knobs of a feature."""
     for command in ("enable", "disable", "drain", "stats", "gauges", "boot", "knobs list", "knobs explain"):
         assert complete(*command.split(), "") == ALL, command
     for action in ("get", "set"):
@@ -77,7 +77,7 @@ def test_bash_offers_features_and_knobs() -> None:
 
 
 def test_zsh_knows_every_command_and_option() -> None:
-    """Commands and actions are described, and options are in the branch of their command."""
+    """zsh describes commands and actions, and has the options of a command in that command's branch."""
     text = ZSH.read_text(encoding="utf-8")
     assert text.startswith("#compdef quirectl\n")
     assert set(re.findall(r"^\t\t'(\w+):", text, re.M)) | set(re.findall(r"'(\w+):[^']*'", text)) >= {
@@ -92,7 +92,7 @@ def test_zsh_knows_every_command_and_option() -> None:
 
 
 def test_zsh_takes_it() -> None:
-    """zsh, where it is, finds no fault in the syntax."""
+    """If zsh is installed, it finds no syntax error."""
     if not shutil.which("zsh"):
         pytest.skip("no zsh")
     done = subprocess.run(["zsh", "-n", str(ZSH)], text=True, check=False, stderr=subprocess.PIPE)

@@ -9,7 +9,7 @@ import pytest
 
 from guest import build, paths
 
-# What the tests of the field need, in the words of the design.
+# The symbols that tests of the features need from the rest of the kernel.
 FIELD = ["EXT4_FS", "BLK_DEV_LOOP", "ZRAM", "SQUASHFS", "OVERLAY_FS", "TMPFS", "HUGETLBFS", "USERFAULTFD", "KSM",
          "MEM_SOFT_DIRTY", "GUP_TEST", "MEMCG", "NUMA", "TRANSPARENT_HUGEPAGE", "TRANSPARENT_HUGEPAGE_MADVISE",
          "IO_URING", "INET"]
@@ -18,7 +18,7 @@ OTHERS = [pytest.param(variant, marks=pytest.mark.vanilla) for variant in ("vani
 
 @pytest.mark.parametrize("variant", ["quire", *OTHERS])
 def test_symbols_took(variant: str) -> None:
-    """The built kernel has what its fragments ask for, and what the tests of the field need."""
+    """The built kernel has the symbols that its fragments ask for, and those that the tests need."""
     config = paths.BUILD / variant / "config"
     assert not build.lost(build.asked(build.fragments_of(variant)), config)
     assert not build.lost({f"CONFIG_{name}": "y" for name in FIELD}, config)
@@ -33,7 +33,7 @@ def test_debug_symbols_took() -> None:
 
 @pytest.mark.vanilla
 def test_variants_differ_by_ours_alone() -> None:
-    """vanilla, off and quire are configured alike, but for our own symbols: the columns compare nothing else."""
+    """vanilla, off and quire differ in our own symbols alone, so that the columns compare nothing else."""
     configs = {variant: build.asked([paths.BUILD / variant / "config"]) for variant in ("vanilla", "off", "quire")}
     def others(variant: str) -> dict[str, str]:
         return {key: value for key, value in configs[variant].items() if not key.startswith("CONFIG_QUIRE")}

@@ -19,7 +19,7 @@ SUITES = {"quire_core", "quire_fork", "quire_pt", "quire_prezero", "quire_rmap",
 def test_unit_tests_vmstat_and_switches(guest: Callable[..., boot.Result]) -> None:
     """Each KUnit suite of quire passes at boot, and /proc/vmstat has each counter of each feature's stats.
 
-    And each feature goes on, off, and drains; a value that is none is refused and changes nothing.
+    Each feature can be switched on and off and drained; an invalid value is refused and changes nothing.
     """
     script = (f"dmesg; echo == vmstat; grep ^quire_ /proc/vmstat; echo == stats; cd {QUIRE}; "
               "for file in */stats/*; do echo \"$file\"; done; echo == states; "
@@ -29,7 +29,7 @@ def test_unit_tests_vmstat_and_switches(guest: Callable[..., boot.Result]) -> No
     result = guest(script)
     assert result.status == 0, result.output
     log, vmstat, stats, switched = re.split(r"^== \w+\n", result.output, flags=re.M)
-    # A suite that was skipped has more behind its name.
+    # For a skipped suite, the line goes on after the name.
     suites = {name: outcome for outcome, name in re.findall(r"\] ((?:not )?ok) \d+ (quire_\w+.*)$", log, re.M)}
     assert suites == dict.fromkeys(SUITES, "ok")
     shown = {line.split()[0] for line in vmstat.splitlines()}
@@ -39,14 +39,14 @@ def test_unit_tests_vmstat_and_switches(guest: Callable[..., boot.Result]) -> No
 
 
 def test_every_unit_test_is_asked_for() -> None:
-    """SUITES names what the sources register, so that no suite can be left out of the kernel unseen."""
+    """SUITES names all suites that the sources register, so that none can silently be missing from the kernel."""
     sources = "".join(path.read_text(encoding="utf-8") for path in (paths.OVERLAY / "mm/quire").glob("*/*_test.c"))
     assert set(re.findall(r'^\t\.name = "(quire_\w+)",$', sources, re.M)) == SUITES
     assert sources.count("\nkunit_test_suite(") == len(SUITES)
 
 
 def test_inconsistency_takes_a_feature_off_for_good(kernel: str) -> None:
-    """Whoever warns is off, stays off, can still be drained, and leaves the other features on."""
+    """A feature that warns goes off, stays off, can still be drained, and leaves the other features on."""
     script = f"""
         cd {QUIRE}
         others=$(ls -d */ | grep -v prezero)

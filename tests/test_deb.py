@@ -25,7 +25,7 @@ def test_configured_like_debian(flavour: str) -> None:
 
 
 def test_wrong_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no configuration is refused in a line that says what to give."""
+    """A file that is no usable configuration is refused in a line that says what to give."""
     other = tmp_path / "config"
     other.write_text("CONFIG_ARM64=y\n", encoding="utf-8")
     for path in (tmp_path / "none", other):
@@ -35,7 +35,7 @@ def test_wrong_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_what_was_made_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The paths are the output, and how to install them a message, for the kernel's packages and for the tools'."""
+    """The output is the paths, and a message says how to install them, for the kernel's packages and the tools'."""
     first, second = (f"build/deb/{name}.deb" for name in "ab")
     monkeypatch.setattr(deb, "asked", lambda args: [paths.REPO / first, paths.REPO / second])
     monkeypatch.setattr(deb_tools, "asked", lambda: [paths.REPO / first])
@@ -48,7 +48,7 @@ def test_what_was_made_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_a_program_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named, and the command to give again."""
+    """The error names the program, and the command to run again."""
     monkeypatch.setattr(packages, "ensure", lambda group: subprocess.run(["false"], check=True))
     assert deb_tools.main([]) == 1
     says = "error: `false` failed (its messages are above): fix that and run `make deb-tools` again\n"
@@ -57,7 +57,7 @@ def test_a_program_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 @pytest.mark.soak
 def test_packages_boot(tmp_path: Path) -> None:
-    """The package of the guest's own configuration holds a kernel that boots, with the features in it."""
+    """The package of the guest's own configuration holds a kernel that boots and has the features."""
     made = deb.make(paths.BUILD / "quire" / "config", headers=False)
     assert len(made) == 1 and made[0].name.startswith("linux-image-")
     subprocess.run(["dpkg-deb", "-x", str(made[0]), str(tmp_path)], check=True)

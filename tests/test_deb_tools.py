@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The Debian package of the tools: what it has, that it works where it is unpacked, and what removal leaves behind."""
+"""The Debian package of the tools: its content, that it works where it is unpacked, and what removal leaves behind."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def listed(package: Path) -> dict[str, str]:
     """Return the files in a package, each with its mode and owner."""
     done = subprocess.run(["dpkg-deb", "-c", str(package)], text=True, check=True, stdout=subprocess.PIPE)
     lines = [re.fullmatch(r"(\S+ \S+) +\d+ \S+ \S+ \./(.*?)(?: -> .*)?", line) for line in done.stdout.splitlines()]
-    # systemd's folder is below /usr or not, as the distribution has it.
+    # Whether systemd's folder is below /usr depends on the distribution.
     return {re.sub("^lib/", "usr/lib/", line.group(2)): line.group(1) for line in lines if line and
             line.group(2) and not line.group(2).endswith("/")}
 
 
 def expected() -> set[str]:
-    """Return the files that the package is to have."""
+    """Return the files that the package must have."""
     share = "usr/share/quire-tools"
     return {
         "usr/sbin/quirectl", f"{share}/quirectl", "usr/share/bash-completion/completions/quirectl",
@@ -61,7 +61,7 @@ def expected() -> set[str]:
 
 
 def test_content(package: Path) -> None:
-    """All of tool/ and the manual, nothing else, as root's; programs can be executed, and other files cannot."""
+    """The package has all of tool/ and the manual, nothing else, owned by root; only programs are executable."""
     found = listed(package)
     assert set(found) == expected()
     for name, mode in found.items():
@@ -71,7 +71,7 @@ def test_content(package: Path) -> None:
 
 
 def test_control(package: Path) -> None:
-    """It is for all machines, needs Python alone, has no configuration file, and the version grows."""
+    """The package is for all machines, needs only Python, has no configuration file, and has a version that grows."""
     def field(name: str) -> str:
         return subprocess.run(["dpkg-deb", "-f", str(package), name], text=True, check=True,
                               stdout=subprocess.PIPE).stdout.strip()
@@ -98,7 +98,7 @@ def test_the_same_again(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_unpacked_it_works(unpacked: Path, tmp_path: Path) -> None:
-    """The command runs from where it is, by its link, and leaves nothing beside its modules."""
+    """The command runs from where it is unpacked, through its link, and leaves nothing beside its modules."""
     before = sorted(unpacked.rglob("*"))
     root = kernel_surface.make(tmp_path / "root")
     command = [str(unpacked / "usr/sbin/quirectl"), "--root", str(root), "knobs", "get", "fork", "min_tables"]
@@ -108,7 +108,7 @@ def test_unpacked_it_works(unpacked: Path, tmp_path: Path) -> None:
 
 
 def test_units_name_what_is_installed(unpacked: Path) -> None:
-    """Each program that a unit starts, and each page of the manual that it names, is in the package."""
+    """Each program that a unit starts, and each manual page that it names, is in the package."""
     units = [path for path in unpacked.rglob("*") if path.suffix in (".service", ".timer")]
     assert len(units) == 3
     for path in units:
@@ -121,7 +121,7 @@ def test_units_name_what_is_installed(unpacked: Path) -> None:
 
 
 def test_example_can_be_applied(tmp_path: Path) -> None:
-    """It is what the table of knobs says, and without its comment signs each line can be set."""
+    """The example matches the table of knobs, and each line can be applied when its comment sign is removed."""
     text = (TOOL / "examples/quire.conf").read_text(encoding="utf-8")
     assert text == knobs.example()
     lines = re.findall(r"^#(\w+\.\w+ = \S+)$", text, re.M)
@@ -132,7 +132,7 @@ def test_example_can_be_applied(tmp_path: Path) -> None:
 
 
 def dpkg(root: Path, *words: str) -> None:
-    """Run dpkg on a root of its own, with the package's scripts as on a machine that is made elsewhere."""
+    """Run dpkg on a separate root; the package's scripts run as if an image were made for another machine."""
     done = subprocess.run(["dpkg", f"--root={root}", "--force-script-chrootless", "--force-depends", "--log=/dev/null",
                            *words], text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           stdin=subprocess.DEVNULL)
@@ -140,13 +140,13 @@ def dpkg(root: Path, *words: str) -> None:
 
 
 def files(root: Path) -> set[str]:
-    """Return all files and links but dpkg's own."""
+    """Return all files and links except dpkg's own."""
     return {str(path.relative_to(root)) for path in root.rglob("*") if (path.is_symlink() or not path.is_dir())
             and "var/lib/dpkg" not in str(path)}
 
 
 def test_install_remove_purge(package: Path, tmp_path: Path) -> None:
-    """Installed, the boot's unit is on and the timer is not; removed, only configuration is left; purged, nothing."""
+    """Installing enables the boot unit and not the timer; removal leaves only configuration, and purging nothing."""
     if os.geteuid():
         pytest.skip("only root may install")
     root = tmp_path / "root"
@@ -162,7 +162,7 @@ def test_install_remove_purge(package: Path, tmp_path: Path) -> None:
     for path in (root / "etc/quire.conf", output / "quire.prom", output / "other.prom"):
         path.write_text("x\n", encoding="utf-8")
     dpkg(root, "--remove", "quire-tools")
-    # Whether a unit is on is configuration, too, which Debian's helper notes and keeps for the next installation.
+    # Whether a unit is enabled is configuration, too: Debian's helper notes it and keeps it for the next installation.
     kept = {name for name in files(root) if not name.startswith("var/lib/systemd/deb-systemd-helper")}
     assert kept == {*links, "etc/quire.conf", "var/lib/prometheus/node-exporter/other.prom"}
     dpkg(root, "--purge", "quire-tools")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the papers say about the repository is true, and nothing in it depends on a machine."""
+"""The documents are right about the repository, and nothing in the repository depends on one machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tracked() -> dict[str, str]:
 
 
 def papers() -> list[str]:
-    """Return the prose files."""
+    """Return the documents."""
     return sorted(name for name in tracked() if name.endswith((".md", ".rst")))
 
 
@@ -46,7 +46,7 @@ def test_lines_of_hooks() -> None:
 
 
 def test_no_path_of_a_machine() -> None:
-    """No file names a place where somebody's clone, or its neighbours, happen to be."""
+    """No file has a path of somebody's clone, or of a folder beside it."""
     here = re.escape(str(paths.REPO))
     places = re.compile(rf"\.\./shared\b|(?<![\w.{{}}$*-])({here}|/work|/home/(?!user\b)\w+)(/|\b)")
     found = [f"{name}: {line.strip()}" for name, text in tracked().items() if name != "tests/test_docs.py"
@@ -56,7 +56,7 @@ def test_no_path_of_a_machine() -> None:
 
 @pytest.mark.parametrize("name", papers())
 def test_verbs_exist(name: str) -> None:
-    """Each `make VERB` that a paper names is a goal of the Makefile."""
+    """Each `make VERB` in a document is a goal of the Makefile."""
     named = set(re.findall(r"\bmake ([a-z][a-z-]*)", "\n".join(re.findall(r"`[^`]*`|^    .*$|^\t.*$|^make .*$",
                                                                         tracked()[name], re.M))))
     foreign = {"headers", "olddefconfig", "tinyconfig"}
@@ -64,7 +64,7 @@ def test_verbs_exist(name: str) -> None:
 
 
 def test_help_names_every_verb() -> None:
-    """`make help` tells of every goal a person would use, and the README of the important ones."""
+    """`make help` lists every goal that a person would use, and the README the important ones."""
     done = subprocess.run(["make", "-s", "help"], cwd=paths.REPO, text=True, check=True, stdout=subprocess.PIPE)
     assert verbs() - {"help"} <= set(re.findall(r"make ([a-z-]+)", done.stdout))
     readme = tracked()["README.md"]
@@ -74,7 +74,7 @@ def test_help_names_every_verb() -> None:
 
 @pytest.mark.parametrize("name", papers())
 def test_links_lead_somewhere(name: str) -> None:
-    """Relative links between papers lead to files."""
+    """Relative links between documents lead to files."""
     folder = (paths.REPO / name).parent
     links = re.findall(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)", tracked()[name])
     assert not [link for link in links if not (folder / link).exists()]
@@ -82,7 +82,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", papers())
 def test_files_named_exist(name: str) -> None:
-    """A path in back quotes that begins with one of our folders is there (build/ is made)."""
+    """A path in back quotes that begins with one of our folders exists (build/ is generated)."""
     ours = {path.split("/")[0] for path in tracked() if "/" in path}
     named = re.findall(r"`((?:\w[\w.-]*/)+[\w.-]+)`", tracked()[name])
     missing = [path for path in named if path.split("/")[0] in ours and not (paths.REPO / path).exists()
@@ -91,7 +91,7 @@ def test_files_named_exist(name: str) -> None:
 
 
 def test_base_conf_is_complete() -> None:
-    """base.conf names a package, where it installs, the series and what was verified, all of that series."""
+    """base.conf names a package, the file that it installs, the series, and verified versions of that series."""
     conf = tree.read_base_conf()
     assert conf["package"] == f"linux-source-{conf['series']}"
     assert conf["package"] in conf["tarball"]

@@ -12,7 +12,7 @@ import group
 import ktap
 from guest import boot
 
-# Left to the soak on the debug kernel.
+# On the debug kernel, only the soak runs these.
 SLOW = ("fork_huge", "fork_swap lru_gen -t out_and_in -t many_children")
 EVENTS = ("fork_share", "pt_break", "pt_adopt", "pt_leave", "fork_fallback")
 # What the checks run, one after the other in one guest; PROGRAMS is the folder of the selftests.
@@ -39,7 +39,8 @@ CHECKS = {
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
     """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds.
 
-    Where allocations can be made to fail, system calls on shared tables fail or succeed and harm nobody.
+    On the debug kernel, allocations are made to fail: a system call on shared tables then fails or succeeds, and does
+    no harm.
     """
     if kernel == "debug":
         programs = tuple(program for program in programs if program not in SLOW)
@@ -49,7 +50,7 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
 
 @pytest.mark.debug
 def test_stale_translations(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """No TLB knows a page of a shared table that was swapped out or moved; what is freed is overwritten."""
+    """No TLB keeps a page of a shared table that was swapped out or moved; freed pages are overwritten."""
     selftests("fork_stale", append="quire=fork init_on_free=1", numa=2)
 
 
@@ -57,14 +58,14 @@ def test_stale_translations(selftests: Callable[..., dict[str, ktap.Report]]) ->
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """Those that are slow on the debug kernel pass there, too."""
+    """The selftests that are slow on the debug kernel pass there, too."""
     selftests(*SLOW, append="quire=fork", timeout=1800)
 
 
 @pytest.mark.soak
 @pytest.mark.debug
 def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int) -> None:
-    """Random process trees agree with the model, for as long as is allowed, with little memory and swap on zram."""
+    """Random process trees agree with the model, for the given time, with little memory and swap on zram."""
     program = selftest_programs / "fork_model"
     result = guest("set -e; echo 256M >/sys/block/zram0/disksize; mkswap /dev/zram0 >/dev/null; swapon /dev/zram0; "
                    "cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir little; "
@@ -79,14 +80,14 @@ def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, 
 
 @pytest.fixture(scope="module", name="checks")
 def fixture_checks(guest: Callable[..., boot.Result], selftest_programs: Path) -> dict[str, group.Outcome]:
-    """What came of the checks, by name."""
+    """The outcomes of the checks, by name."""
     texts = [text.replace("PROGRAMS", str(selftest_programs)) for text in CHECKS.values()]
     result = guest(group.script([["bash", "-c", text] for text in texts], 0), append="quire=fork")
     return {one.command: one for one in group.outcomes(result.output, list(CHECKS))}
 
 
 def test_boot_workload(checks: dict[str, group.Outcome]) -> None:
-    """With sharing forced on every process, mixed tables too, shells and pipelines run, and the checker agrees."""
+    """With sharing forced on every process, mixed tables too, shells and pipelines run; the checker finds nothing."""
     one = checks["shells"]
     assert one.status == 0, one.output
     assert str(one.output).startswith("on\n")
@@ -115,7 +116,7 @@ def test_tracepoints_and_units(checks: dict[str, group.Outcome]) -> None:
 @pytest.mark.debug
 @pytest.mark.parametrize("numa", (1, 2))
 def test_race(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, numa: int) -> None:
-    """Writers, children, reclaim, compaction and the background worker at once, on one node and between two."""
+    """Writers, children, reclaim, compaction and the background worker run at once, on one node and between two."""
     result = guest(f"cd /sys/kernel/mm/quire/fork; echo 20000 >background_tables_per_s; echo {numa - 1} >mixed; "
                    f"echo 1 >/proc/sys/kernel/numa_balancing; {selftest_programs / 'fork_race'} {minutes * 60}",
                    append="quire=fork", numa=numa, timeout=minutes * 60 + 900, walks=True)

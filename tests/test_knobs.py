@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What quirectl knows of knobs is what the kernel's source says."""
+"""quirectl's table of knobs matches the kernel's source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_no_attribute_is_overlooked() -> None:
 
 
 def test_bounds_and_defaults() -> None:
-    """They are those of the source."""
+    """The bounds and defaults in the table are those of the source."""
     for (feature, name), bounds in kernel_surface.numbers().items():
         knob = knobs.find(feature, name)
         assert knob, (feature, name)
@@ -38,19 +38,19 @@ def test_bounds_and_defaults() -> None:
 
 
 def test_each_says_what_it_is() -> None:
-    """In one line that is no sentence of its own, with a unit."""
+    """Each description is one line without a full stop, and has a unit."""
     for one in (*knobs.KNOBS, *knobs.GAUGES):
         assert one.unit and one.what and "\n" not in one.what and not one.what.endswith("."), one
 
 
 def test_guide() -> None:
-    """docs/knobs.md is what the table makes of it."""
+    """docs/knobs.md is what the table generates."""
     assert (paths.REPO / "docs/knobs.md").read_text(encoding="utf-8") == knobs.guide(), \
         "python3 tool/quirelib/knobs.py >docs/knobs.md"
 
 
 def abi() -> dict[str, str]:
-    """Return the descriptions in the kernel's ABI document; an entry that has not the format of these fails."""
+    """Return the descriptions in the kernel's ABI document; an entry in another format fails."""
     text = (paths.OVERLAY / "Documentation/ABI/testing/sysfs-kernel-mm-quire").read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for entry in re.split(r"\n(?=What:)", text):
@@ -62,7 +62,7 @@ def abi() -> dict[str, str]:
 
 
 def test_abi_has_every_file() -> None:
-    """Each knob and gauge in sysfs, and what each feature has, is described once, and nothing else is."""
+    """Each knob and gauge in sysfs, and the files that every feature has, are described once, and nothing else is."""
     top = "/sys/kernel/mm/quire"
     every = {*kernel_surface.numbers(), *kernel_surface.others("R[WO]"), *kernel_surface.others("WO")}
     files = {f"{top}/{feature}/{name}" for feature, name in every - kernel_surface.sysctls()}
@@ -71,7 +71,7 @@ def test_abi_has_every_file() -> None:
 
 
 def test_abi_has_bounds_and_defaults() -> None:
-    """Of each knob over a number, as in the source; of what is read-only or write-only, that."""
+    """Numeric knobs have the bounds and default of the source; read-only and write-only files are described as such."""
     told = abi()
     for (feature, name), bounds in kernel_surface.numbers().items():
         if (feature, name) not in kernel_surface.sysctls():

@@ -18,7 +18,7 @@ from guest import paths
 
 
 def test_outcomes_are_told_apart() -> None:
-    """Passed, failed and skipped cases, and the sub-tests' lines that do not count."""
+    """Passed, failed and skipped cases are told apart; the lines of sub-tests do not count."""
     report = ktap.parse("TAP version 13\n1..4\n# noise\nok 1 one\n    ok 1 inner\nnot ok 2 two\n"
                         "ok 3 three # SKIP no huge pages\nnot ok 4 four # XFAIL known\n")
     assert (report.passed, report.failed) == (["one", "four # XFAIL known"], ["two"])
@@ -53,7 +53,7 @@ def counts(output: str) -> list[str]:
 
 
 def test_counts_close_the_output(tmp_path: Path) -> None:
-    """The last line counts, errors in fixtures included; sums add up; the exit status is kept."""
+    """The last line has the counts, including errors in fixtures; sums add up; the exit status is kept."""
     done = run_suite(tmp_path, "import pytest\n@pytest.fixture\ndef bad(): 1 / 0\n"
                      "def test_a(): pass\ndef test_b(): assert 0\n"
                      "def test_c(): pytest.skip('x')\ndef test_d(bad): pass\n")
@@ -81,7 +81,7 @@ def say(text: str) -> list[str]:
 
 
 def test_each_program_of_a_group_is_judged() -> None:
-    """A failure, a crash, a hang and a skipped program are told apart, and hide nothing of the others."""
+    """A failure, a crash, a hang and a skipped program are told apart, and do not hide the results of the others."""
     found = run_group([say("echo 1..1; echo not ok 1 a"), say("printf '1..2\\nok 1 a\\n'; kill -SEGV $$"),
                        say("echo 1..1; echo ok 1 a; exec sleep 90"), say("echo 1..1; echo 'ok 1 a # SKIP no'; exit 4"),
                        say("echo 1..1; echo ok 1 a; exit 3"), say("echo 1..1; echo ok 1 a")], 10)
@@ -92,34 +92,34 @@ def test_each_program_of_a_group_is_judged() -> None:
 
 
 def test_what_a_killed_program_leaves_behind_ends() -> None:
-    """Nothing of it can get into the output of the next."""
+    """Nothing that it leaves behind can write into the output of the next program."""
     found = run_group([say("(set -m; while :; do echo ok 1 stray; sleep 0.1; done & wait)"),
                        say("sleep 1; echo 1..1; echo ok 1 a")], 8)
     assert found[1].report.passed == ["a"] and not found[1].complaint
 
 
 def test_guest_that_ends_early_is_seen() -> None:
-    """The program that was running did not end, the next did not run, and the one before is as it was."""
+    """The program that was running did not end, the next did not run, and the outcome of the one before stays."""
     text = "\n@@ 0 begins\n1..1\nok 1 a\n\n@@ 0 ended with 0 after 3 s\n\n@@ 1 begins\n1..2\nok 1 a\n"
     assert [one.complaint for one in group.outcomes(text, ["x", "y", "z"])] == [
         "", "1 results of 2 planned; did not end", "did not run"]
 
 
 def test_what_the_walks_say_is_the_groups() -> None:
-    """The checkers' complaint at the end of a script is found, and their silence is none."""
+    """A complaint of the checkers at the end of a script is found; their silence is no complaint."""
     assert "\nx complains" in group.walks("@@ 0 ended with 0 after 1 s\n\n@@ the walks complain\nx complains\n")
     assert group.walks("@@ 0 ended with 0 after 1 s\n") == ""
 
 
 def test_a_command_keeps_its_status_beside_the_walks() -> None:
-    """The checkers walk after a command whatever it ends with, and its status stays."""
+    """The checkers walk after a command whatever its status is, and the script keeps that status."""
     done = subprocess.run(["bash", "-c", group.with_walks("echo said; exit 3")], text=True, check=False, timeout=60,
                           capture_output=True)
     assert (done.returncode, done.stdout, group.walks(done.stdout)) == (3, "said\n", "")
 
 
 def test_guests_that_were_started_again_are_told(tmp_path: Path) -> None:
-    """Those of this run's tests, with the test, are named before the counts; earlier ones and other guests' are not."""
+    """Restarts in this run's tests are listed, each with its test, before the counts; others are not."""
     noted = [{"at": 1.0, "test": "test_old", "reason": "x"}, {"at": 9e9, "test": "", "reason": "x"}]
     (tmp_path / "counts").mkdir()
     (tmp_path / "counts/restarts").write_text("".join(f"{json.dumps(one)}\n" for one in noted), encoding="utf-8")
@@ -137,7 +137,7 @@ def test_a():
 
 
 def test_what_it_took_is_told(tmp_path: Path) -> None:
-    """A run tells of its own time and not of builds before it; the sum tells of all, with what ccache had."""
+    """A run reports its own time and no earlier builds; the sum reports all of them, with the share from ccache."""
     noted = [{"at": 1.0, "phase": "build of quire", "seconds": 1405.6, "objects": 40, "hits": 9, "misses": 31},
              {"at": 2.0, "phase": "objects of off", "seconds": 3.0, "objects": 0, "hits": 0, "misses": 0}]
     (tmp_path / "counts").mkdir()
@@ -154,7 +154,7 @@ def test_what_it_took_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("since, told", [([], False), (["--since", "1"], True)])
 def test_builds_of_the_same_verb_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str], since: list[str], told: bool) -> None:
-    """With --since, a run tells of what was built before it."""
+    """With --since, a run reports what was built before it."""
     monkeypatch.setattr(paths, "BUILD", tmp_path)
     monkeypatch.setattr(run, "COUNTS", tmp_path / "counts")
     monkeypatch.setattr(pytest, "main", lambda *_, **_options: 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The folders of mm/quire are layers: if one includes or calls another, that one does not lead back, however far round.
+"""The folders of mm/quire are layers: their includes and calls of each other have no cycle.
 
 A folder includes another by its private headers, by those of linux/quire and by its tracepoints; it calls another if
-its objects need a symbol of the other's. What Linux's own headers and functions bring along is not looked at.
+its objects need a symbol of the other's. What Linux's own headers and functions include or call is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def folders(overlay: Path) -> set[str]:
 
 
 def owner(included: str, known: set[str]) -> str:
-    """Return the folder that what is included belongs to; nothing if it is Linux's, or the file's own folder's."""
+    """Return the folder of an included file; "" if the file is Linux's, or in the folder of the including file."""
     public = re.fullmatch(r"(?:linux/quire/|trace/events/quire_)([a-z]+)(?:_\w+)?\.h", included)
     if public:
         return public.group(1)
@@ -36,7 +36,7 @@ def owner(included: str, known: set[str]) -> str:
 
 
 def includes(overlay: Path) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return what goes from one folder to another: file and what it includes -> the two folders.
+    """Return the includes between folders: (file, included file) -> (its folder, the other's folder).
 
     A header of linux/quire counts for the folder whose name it has.
     """
@@ -54,7 +54,7 @@ def includes(overlay: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def calls(objects: Path) -> dict[tuple[str, str], set[str]]:
-    """Return which folder needs which symbols of which: two folders -> the symbols."""
+    """Return the symbols that folders need from each other: (folder, other folder) -> symbols."""
     needs: dict[str, set[str]] = {}
     has: dict[str, set[str]] = {}
     for folder in (path for path in objects.iterdir() if path.is_dir()):
@@ -66,7 +66,7 @@ def calls(objects: Path) -> dict[tuple[str, str], set[str]]:
 
 
 def circle(edges: set[tuple[str, str]]) -> list[str]:
-    """Return a circle, as the folders on it in order; nothing if there is none."""
+    """Return a cycle, as its folders in order; nothing if there is none."""
     order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
     for user, used in edges:
         order.add(user, used)
@@ -78,7 +78,7 @@ def circle(edges: set[tuple[str, str]]) -> list[str]:
 
 
 def test_folders_are_layers() -> None:
-    """Nothing goes round."""
+    """The includes have no cycle."""
     found = includes(paths.OVERLAY)
     assert len(set(found.values())) > 10
     assert {used for _, used in found.values()} <= folders(paths.OVERLAY)
@@ -88,7 +88,7 @@ def test_folders_are_layers() -> None:
 
 
 def test_calls_go_down() -> None:
-    """No symbol that a folder needs is of one above it; includes and calls together have no circle either."""
+    """No folder needs a symbol of a folder above it; includes and calls together have no cycle, either."""
     found = calls(build.objects_of("quire") / SOURCES)
     assert len(found) > 10 and {used for user, used in found if user == "pt"} == {"core"}
     around = circle(set(found) | set(includes(paths.OVERLAY).values()))
@@ -97,7 +97,7 @@ def test_calls_go_down() -> None:
 
 
 def test_the_page_table_layer_is_below_the_features() -> None:
-    """It includes nothing of those that share tables, and core nothing of any other folder."""
+    """pt includes nothing of the features that share tables, and core nothing of any other folder."""
     found = includes(paths.OVERLAY)
     assert {used for user, used in found.values() if user == "pt"} == {"core"}
     assert not {what for what, (user, _) in found.items() if user == "core"}
@@ -113,7 +113,7 @@ def test_the_page_table_layer_is_below_the_features() -> None:
     ({"mm/quire/core/core.c": '#include "../../internal.h"\n#include <linux/rmap.h>\n#include "quire.h"\n'}, []),
 ])
 def test_circles_are_seen(tmp_path: Path, added: dict[str, str], says: list[str]) -> None:
-    """Private headers, public ones and tracepoints count, over several folders too; Linux's own do not."""
+    """Private headers, public ones and tracepoints count, also across several folders; Linux's own do not."""
     files = {"mm/quire/core/core.c": "", "mm/quire/core/quire.h": "", "mm/quire/rmap/rmap.c": "",
              "mm/quire/fork/fork.h": '#include "../core/quire.h"\n'}
     for name, text in (files | added).items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Style and what tools find without running anything: of the Python code, and of our part of the kernel.
+"""Style and static checks, of the Python code and of our part of the kernel.
 
-The kernel's tools are those of build/tree. The selftests are no part of this: checkpatch knows the kernel's C, and
-takes what programs of user space are made of (volatile accesses, strcpy(), the harness's macros) for mistakes.
+The kernel's tools are those of build/tree. The selftests are not checked: checkpatch knows the kernel's C, and takes
+what is normal in user space (volatile accesses, strcpy(), the harness's macros) for mistakes.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ SOURCES = ("mm/quire/*/*.[ch]", "include/linux/quire/*.h", "include/trace/events
 LONGEST_SOURCE = 900
 LONGEST_LINE = 120
 
-# Types of checkpatch's messages that are none to us.
+# The types of checkpatch's messages that we ignore, and why.
 CHECKPATCH = {
-    "COMPLEX_MACRO": "a macro may stand for `static inline`, which parentheses cannot hold",
-    "JIFFIES_COMPARISON": "whether this is another tick than the last time is no question of before and after",
+    "COMPLEX_MACRO": "a macro may stand for `static inline`, which cannot be put in parentheses",
+    "JIFFIES_COMPARISON": "a comparison that only asks whether jiffies has changed needs no time_after()",
     "LINE_SPACING": "VMA_ITERATOR() and MA_STATE() declare a variable, too",
     "MACRO_ARG_UNUSED": "a macro that stands in for a function whose option is off uses none of its arguments",
-    "MSLEEP": "who polls does not mind to be late",
-    "VSPRINTF_SPECIFIER_PX": "what a debug kernel's checker found is looked up by its address",
+    "MSLEEP": "a loop that polls may sleep too long",
+    "VSPRINTF_SPECIFIER_PX": "a checker of a debug kernel prints addresses, to look up what it found",
 }
-# The same of sparse's, by their words.
+# The same for sparse, by the text of its messages.
 SPARSE = {
-    "context imbalance": "it cannot be told of a lock that is held if a pointer is returned; lockdep sees that",
-    "division by zero": "of a function inlined with a constant 0, for which it returns before",
+    "context imbalance": "sparse cannot express a lock that is held only if a pointer is returned; lockdep can",
+    "division by zero": "in a function inlined with a constant 0, for which it returns before dividing",
 }
 
 
 def needed(name: str, folder: Path | None = None) -> str:
-    """Return the path of a tool, in a folder or on the PATH; there must be one."""
+    """Return the path of a tool, in a folder or on the PATH; fail if it is missing."""
     found = shutil.which(name, path=str(folder) if folder else None)
     assert found, f"there is no {name}: make packages"
     return found
 
 
 def in_tree(name: str) -> str:
-    """Return the path of a script of the kernel's, which is in perl."""
+    """Return the path of one of the kernel's scripts, which are written in perl."""
     needed("perl")
     script = paths.TREE / "scripts" / name
     assert script.exists(), f"there is no build/tree/scripts/{name}: make lint, or make kernel"
@@ -56,14 +56,14 @@ def in_tree(name: str) -> str:
 
 
 def told(*command: str | Path, folder: Path = paths.REPO, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """Run a tool; return its status, and what it said."""
+    """Run a tool; return its status and its output."""
     done = subprocess.run(command, cwd=folder, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     return done.returncode, done.stdout.strip()
 
 
 def nothing(said: str, ended: bool = True) -> None:
-    """Fail with what a tool said, or if it said nothing and did not come to its end."""
+    """Fail with a tool's output, or if it failed without any."""
     if said or not ended:
         pytest.fail(said or "it failed, and said nothing", pytrace=False)
 
@@ -77,7 +77,7 @@ def sources() -> list[str]:
 
 @cache
 def texts() -> dict[str, bytes]:
-    """Return what is in each file that git knows, or could be told of."""
+    """Return the content of each file that git tracks or would add."""
     done = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=paths.REPO,
                           text=True, check=True, stdout=subprocess.PIPE)
     files = [name for name in done.stdout.split("\0") if name and (paths.REPO / name).is_file()]
@@ -85,24 +85,24 @@ def texts() -> dict[str, bytes]:
 
 
 def python() -> list[str]:
-    """Return the Python files, programs among them."""
+    """Return the Python files, including programs."""
     return [name for name, text in texts().items() if name.endswith(".py")
             or (text.startswith(b"#!") and b"python" in text.splitlines()[0])]
 
 
 def without_module() -> list[str]:
-    """Return the Python files that mypy cannot name a module after: programs, and what is in folders like a-b."""
+    """Return the Python files that cannot be modules for mypy: programs, and files in folders like a-b."""
     return [name for name in python() if not name.endswith(".py") or "-" in name]
 
 
 def findings(output: str) -> list[str]:
-    """Return the lines in which sparse tells of an error or a warning in a file of ours, without what is accepted."""
+    """Return the lines in which sparse reports an error or a warning in our files, except the accepted ones."""
     ours = re.compile(r"(?:mm/quire/|linux/quire/|trace/events/quire_)[^:]*:\d+:\d+: (?:error|warning): ")
     return [line for line in output.splitlines() if ours.search(line) and not any(one in line for one in SPARSE)]
 
 
 def test_ruff() -> None:
-    """It finds nothing, and is told of each program whose name does not say that it is Python."""
+    """ruff finds nothing, and its settings list each program whose name does not say that it is Python."""
     tool = needed("ruff", Path(sys.executable).parent)
     status, said = told(tool, "check", "--quiet", "--output-format", "concise")
     nothing(said, not status)
@@ -111,7 +111,7 @@ def test_ruff() -> None:
 
 
 def test_mypy(tmp_path: Path) -> None:
-    """It finds nothing, neither in what it can name a module after nor in the others, under names that it can."""
+    """mypy finds nothing. Files that cannot be modules under their own names are checked under other names."""
     copies = {name: tmp_path / f"{re.sub(r'[/-]', '_', name.removesuffix('.py'))}.py" for name in without_module()}
     assert len(copies) > 5
     for name, copy in copies.items():
@@ -138,7 +138,7 @@ def test_checkpatch() -> None:
 
 
 def test_sparse() -> None:
-    """Pointers and integers are of the kinds that they are said to be of; nothing up to date is compiled for that."""
+    """Pointers and integers have the kinds that they are declared with; up-to-date objects are not recompiled."""
     needed("sparse")
     assert (build.objects_of("quire") / ".config").exists(), "quire is not configured: make lint"
     command = build.make_command("quire", f"-kj{os.cpu_count() or 1}", "C=2", "CHECK=sparse", "mm/quire/")
@@ -149,7 +149,7 @@ def test_sparse() -> None:
 
 
 def test_limits() -> None:
-    """Files are of a size that can be read, lines of one that can be seen, and the last line ends like the others."""
+    """Source files and lines are not too long, and the last line ends with a newline like the others."""
     long = {name: count for name, text in texts().items() if name.startswith("kernel/overlay/mm/quire/")
             and (count := text.count(b"\n")) > LONGEST_SOURCE}
     assert not long, f"more than {LONGEST_SOURCE} lines: {long}"
@@ -169,5 +169,5 @@ def test_limits() -> None:
     ("../mm/quire/pt/check.c: note: in included file (through ../include/linux/mm_inline.h):", False),
 ])
 def test_findings(line: str, counts: bool) -> None:
-    """What is in Linux's own files, or accepted, is not ours to mend."""
+    """Messages about Linux's own files do not count, nor do the accepted ones."""
     assert findings(f"  CHECK   ../mm/quire/pt/pt.c\n{line}\n") == ([line] if counts else [])

@@ -16,8 +16,9 @@ from guest import paths
 TESTS = ["cow", "mremap_test", "mremap_dontunmap", "ksm_functional_tests", "madv_populate",
          "mlock2-tests", "mkdirty", "soft-dirty", "mrelease_test", "map_populate", "droppable", "mdwe_test",
          "on-fault-limit", "mlock-random-test"]
-# Slow, or in want of much memory: for the soak. Arguments are those of the kernel's own run_vmtests.sh, but that the
-# pages that transhuge-stress splits are to fit into the guest, and the huge pages of uffd-stress are those there are.
+# These are slow or need much memory: for the soak. Arguments are those of the kernel's own run_vmtests.sh, except that
+# the pages that transhuge-stress splits must fit into the guest, and uffd-stress uses only as many huge pages as there
+# are.
 LONG = {
     "huge pages": ["hugepage-mmap", "hugepage-mremap", "hugepage-shm", "hugetlb-madvise", "hugetlb_fault_after_madv",
                    "map_hugetlb", "split_huge_page_test", "hugepage-vmemmap", "hugetlb_dio", "thuge-gen"],
@@ -29,11 +30,11 @@ LONG = {
     "same pages": ["ksm_tests -H -s 100", "ksm_tests -P -s 100", "ksm_tests -M -p 10", "ksm_tests -U",
                    "ksm_tests -Z -p 10 -z 0", "ksm_tests -Z -p 10 -z 1"],
 }
-# What the guest has more than others: nodes to move pages between, and threads that use them meanwhile.
+# What these guests have besides SHAPE: nodes to move pages between, and CPUs for threads that use the pages meanwhile.
 GUESTS: dict[str, dict[str, Any]] = {"movement": {"cpus": 4, "numa": 2}}
-# Of the folder memfd. Over hugetlbfs it ends with vanilla's first case: F_SEAL_EXEC is not kept there.
+# From the folder memfd. Over hugetlbfs it ends with the first case even on vanilla: F_SEAL_EXEC is not kept there.
 MEMFD = ["memfd_test"]
-# What clone3() can add to a fork. Its namespaces are not in our kernels, vanilla's neither.
+# What clone3() can add to a fork. Our kernels, vanilla included, do not have its namespaces.
 CLONE3 = ["clone3", "clone3_clear_sighand", "clone3_set_tid", "clone3_cap_checkpoint_restore"]
 # Programs that are in no set, and why.
 LEFT_OUT = {
@@ -87,14 +88,14 @@ def test_check_set_with_the_features_off(kernel: str) -> None:
 @pytest.mark.debug
 @pytest.mark.parametrize("part", LONG)
 def test_long_set(kernel: str, part: str) -> None:
-    """The same for those that take minutes."""
+    """The same for the sets that take minutes."""
     sets.compare(SOAKED[part], kernel, 5)
 
 
 @pytest.mark.soak
 @pytest.mark.debug
 def test_memfd(kernel: str) -> None:
-    """The same for sealed and shared memory, which reports by its status alone."""
+    """The same for sealed and shared memory; the program reports by its status alone."""
     sets.compare(SEALED, kernel, 0)
 
 
@@ -106,7 +107,7 @@ def test_clone3(kernel: str) -> None:
 
 
 def test_every_program_is_in_a_set_or_left_out() -> None:
-    """What the kernel's Makefile builds is run, or it says above why not; a program is not both."""
+    """Each program that the kernel's Makefile builds is either in a set, or in LEFT_OUT with the reason."""
     text = (paths.BASE / "tools/testing/selftests/mm/Makefile").read_text(encoding="utf-8")
     made = set(re.findall(r"^(?:TEST_GEN_FILES|VMTARGETS) [:+]?= ([\w-]+)$", text, re.M))
     ran = {test.split()[0] for test in [*TESTS, *itertools.chain.from_iterable(LONG.values())]}
@@ -115,7 +116,7 @@ def test_every_program_is_in_a_set_or_left_out() -> None:
 
 
 def test_comparison_sees_a_failure_a_skip_and_a_loss() -> None:
-    """The comparison itself: each way of being worse is named, and being better is not."""
+    """The comparison names each way of being worse, and no improvement."""
     vanilla = sets.results("== t\nok 1 a\nok 2 b\nok 3 c\nnot ok 4 d\n== t status 1\n")
     quire = sets.results("== t\nnot ok 1 a\nok 2 b # SKIP no\nok 4 d\n== t status 1\n")
     assert sets.regressions(vanilla, quire) == {"t: a": "pass on vanilla, fail here",
@@ -124,7 +125,7 @@ def test_comparison_sees_a_failure_a_skip_and_a_loss() -> None:
 
 
 def test_programs_with_arguments_are_told_apart() -> None:
-    """The same program with other arguments is another test, and its status its own."""
+    """The same program with other arguments is another test, with its own status."""
     output = "== p -a 1\nok 1 x\n== p -a 1 status 0\n== p -a 2\nnot ok 1 x\n== p -a 2 status 1\n"
     assert sets.results(output) == {"p -a 1: x": "pass", "p -a 1: status": "pass", "p -a 2: x": "fail",
                                     "p -a 2: status": "fail"}

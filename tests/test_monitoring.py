@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The dashboard, the alert rules and the bpftrace scripts name what there is."""
+"""The dashboard, the alert rules and the bpftrace scripts name only what exists."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MONITORING = paths.REPO / "tool/monitoring"
 RULES = MONITORING / "quire-alerts.yml"
 SCRIPTS = sorted((paths.REPO / "tool/bpftrace").glob("*.bt"))
 EVENTS = paths.OVERLAY / "include/trace/events"
-# Of the node exporter, and what Prometheus and the dashboard add to what is scraped.
+# A metric of the node exporter, and the labels that Prometheus and the dashboard add to what is scraped.
 FOREIGN = {"node_textfile_mtime_seconds": {"file"}}
 ADDED = {"instance", "job"}
 WORDS = {"rate", "increase", "sum", "time", "by", "and", "or", "on", "unless", "label_values", "le"}
 EVENT = re.compile(r"tracepoint:quire:(\w+)(?:\n/[^/]*/)?\n\{(.*?)\n\}", re.S)
-# Kinds of bytes in struct fields of the trace headers.
+# The sizes of the types of fields in the trace headers.
 SIZES = {"unsigned int": 4, "int": 4, "dev_t": 4, "pid_t": 4}
 
 
@@ -57,7 +57,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def check(expression: str, metrics: dict[str, set[str]]) -> None:
-    """See that an expression's metrics, and the labels that it selects by, are there, and that its brackets match."""
+    """Assert that an expression's metrics, and the labels in its selectors, exist, and that its brackets match."""
     assert all(expression.count(a) == expression.count(b) for a, b in ("()", "[]", "{}")), expression
     plain = re.sub(r'"[^"]*"|\[[^]]*\]', "", expression)
     plain = re.sub(r"\b(by|on) \([^)]*\)", "", plain)
@@ -71,7 +71,7 @@ def check(expression: str, metrics: dict[str, set[str]]) -> None:
 
 
 def test_alerts(metrics: dict[str, set[str]]) -> None:
-    """Each has a name of its own, an expression of metrics that there are, how bad it is, and what to do."""
+    """Each alert has a unique name, an expression of metrics that exist, a severity, and a description."""
     assert len({rule["alert"] for rule in rules()}) == len(rules()) >= 5
     for rule in rules():
         check(rule["expr"], metrics)
@@ -81,7 +81,7 @@ def test_alerts(metrics: dict[str, set[str]]) -> None:
 
 
 def test_alerts_by_prometheus() -> None:
-    """Prometheus' own tool, where it is, takes them."""
+    """If Prometheus' own tool is installed, it accepts the rules."""
     if not shutil.which("promtool"):
         pytest.skip("no promtool")
     done = subprocess.run(["promtool", "check", "rules", str(RULES)], text=True, check=False, stdout=subprocess.PIPE,
@@ -90,7 +90,7 @@ def test_alerts_by_prometheus() -> None:
 
 
 def test_dashboard(metrics: dict[str, set[str]]) -> None:
-    """Each panel has its own place and number, and expressions of metrics that there are."""
+    """Each panel has its own place and number, and expressions of metrics that exist."""
     board = json.loads((MONITORING / "quire-dashboard.json").read_text(encoding="utf-8"))
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     cells: list[tuple[int, int]] = []
@@ -109,7 +109,7 @@ def test_dashboard(metrics: dict[str, set[str]]) -> None:
 
 
 def test_what_check_finds(metrics: dict[str, set[str]]) -> None:
-    """A wrong metric, a wrong label and a missing bracket."""
+    """check() finds a wrong metric, a wrong label and a missing bracket."""
     good = 'sum by (order) (rate(quire_prezero_zeroed_blocks{zone="DMA",instance=~"$i"}[5m])) > 0.5'
     check(good, metrics)
     for old, new in (("zeroed_blocks", "zeroed_block"), ("zone=", "zones="), ("))", ")")):
@@ -119,7 +119,7 @@ def test_what_check_finds(metrics: dict[str, set[str]]) -> None:
 
 @cache
 def events() -> dict[str, list[tuple[str, str]]]:
-    """Return the tracepoints of quire in the kernel's headers, each with the kinds and names of its fields."""
+    """Return the tracepoints of quire in the kernel's headers, each with the types and names of its fields."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(EVENTS.glob("quire_*.h")))
     fields = {name: [("string", inner.split(",")[0]) if kind == "string" else
                      (inner.rsplit(",", 1)[0].strip(), inner.rsplit(",", 1)[1].strip())
@@ -165,12 +165,12 @@ def formats() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_compile(path: Path, tmp_path: Path) -> None:
-    """bpftrace, where it is and may have a tracefs with our tracepoints put before it, compiles each script."""
+    """bpftrace compiles each script, if it is installed and a fake tracefs with our tracepoints can be mounted."""
     target = Path("/sys/kernel/tracing")
     alone = ["unshare", "--mount"]
     told = shutil.which("bpftrace") and subprocess.run(["bpftrace", "--help"], text=True, check=False,
                                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
-    # Later ones have the option mean something else, and want a running kernel.
+    # In later versions the option means something else, and needs a running kernel.
     if not told or not re.search(r"^ +-d +\(dry run\)", told, re.M) or not target.is_dir() or subprocess.run(
             [*alone, "mount", "-t", "tmpfs", "none", str(target)], check=False, stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no bpftrace, or no mount namespace for it")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Compiled out, the hooks leave nothing behind: every object of the off kernel equals vanilla's.
 
-Each check compares the folders that hooks reach most directly, for which no kernel is linked, with the digests that
-vanilla's objects have by the record, or with vanilla's own where the record does not fit. The soak compares all
-objects.
+Each check compares the folders that hooks affect most directly, without linking a kernel. It uses the digests in the
+record of vanilla's objects, or vanilla's own objects if the record is not valid. The soak compares all objects.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ HOW_TO_SEE = "python3 -m guest.build --objects vanilla, then this test says what
 
 
 def differing(vanilla: dict[str, Path], off: dict[str, Path]) -> dict[str, list[str]]:
-    """Return what of code, data, relocations and section sizes differs, by the object's path."""
+    """Return the differences in code, data, relocations and section sizes, by the object's path."""
     found = {name: elf.differences(vanilla[name], off[name]) for name in vanilla
              if vanilla[name].read_bytes() != off[name].read_bytes()}
     return {name: parts for name, parts in found.items() if parts}
@@ -36,7 +35,7 @@ def compare(folders: tuple[str, ...], least: int) -> None:
 
 
 def compare_with_record(off: dict[str, Path], known: dict[str, str]) -> None:
-    """Assert that objects of off have the digests that vanilla's had."""
+    """Assert that off's objects have the recorded digests of vanilla's."""
     assert sorted(known) == sorted(off)
     told = [name for name, path in off.items() if objects.digest(path) != known[name]]
     vanilla = {name: build.objects_of("vanilla") / name for name in told}
@@ -47,7 +46,7 @@ def compare_with_record(off: dict[str, Path], known: dict[str, str]) -> None:
 
 @pytest.mark.vanilla
 def test_off_equals_vanilla() -> None:
-    """Where the hooks are, and what includes the headers that they touch most."""
+    """The objects are equal in the folders that the hooks and the headers they edit affect most."""
     if objects.misfit():
         compare(build.DIRECTORIES, 400)
     else:
@@ -55,7 +54,7 @@ def test_off_equals_vanilla() -> None:
 
 
 def test_record_of_objects(tmp_path: Path) -> None:
-    """The record is large enough; an object that is another, or missing, is named; the compiler's version counts."""
+    """The record is large enough; a changed object is named, and a missing one fails the comparison."""
     assert len(objects.recorded()) > 400
     source = tmp_path / "one.c"
     source.write_text("int f(int a) { return a + 1; }\n", encoding="utf-8")
@@ -69,14 +68,14 @@ def test_record_of_objects(tmp_path: Path) -> None:
 
 
 def test_record_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another compiler's objects are not vanilla's."""
+    """The record is not valid with another compiler."""
     monkeypatch.setattr(objects.sets, "version_of", lambda program: "another")
     assert "compiler: another here" in objects.misfit()
 
 
 @pytest.mark.soak
 def test_all_of_off_equals_vanilla() -> None:
-    """Everywhere, where both kernels were built whole."""
+    """All objects are equal, if both kernels were built whole."""
     for variant in ("vanilla", "off"):
         if not (build.objects_of(variant) / "vmlinux").exists():
             pytest.skip(f"{variant} was not built whole: make kernel VARIANT={variant}")
@@ -98,7 +97,7 @@ def test_hooks_edit_no_source_elsewhere() -> None:
     ("extern int h(int); int f(int a) { return h(a + 1); }", False),
 ])
 def test_comparison_sees_code_and_data(tmp_path: Path, change: str, same: bool) -> None:
-    """A changed constant, a new variable or call is a difference; lines that moved are none."""
+    """A changed constant, a new variable or call is a difference; moved lines are not."""
     paths = []
     for name, text in (("one", "int f(int a) { return a + 1; }"), ("two", change)):
         source = tmp_path / f"{name}.c"
@@ -111,7 +110,7 @@ def test_comparison_sees_code_and_data(tmp_path: Path, change: str, same: bool) 
 
 @pytest.mark.parametrize("line", [1, 40])
 def test_comparison_skips_bug_lines(tmp_path: Path, line: int) -> None:
-    """The line number of a WARN is no difference, its flags are."""
+    """The line number of a WARN is no difference, but its flags are."""
     template = ('asm(".pushsection __bug_table,\\"aw\\"\\n.long 4\\n.long 8\\n.word %d\\n.word %d\\n.popsection");\n')
     paths = []
     for name, text in (("one", template % (7, 1)), ("two", template % (line, 1)), ("three", template % (7, 2))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Installing what is missing, with an apt that is not one."""
+"""Installing what is missing, with a fake apt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fixture_offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_packages_are_named_before_apt_runs(offers: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The names come first; of alternatives the first that is offered is installed, and the base as it is verified."""
+    """The names come first. Of alternatives, the first on offer is installed; the base gets a verified version."""
     assert offers.exists() and packages.main([]) == 0
     named, update, install = capfd.readouterr().err.splitlines()
     assert named.startswith("installing the Debian packages build-essential ") and named.endswith(f" {BASE}")
@@ -54,7 +54,7 @@ def test_packages_are_named_before_apt_runs(offers: Path, capfd: pytest.CaptureF
     ("", BASE),
 ])
 def test_version_of_the_base(offers: Path, capfd: pytest.CaptureFixture[str], versions: str, chosen: str) -> None:
-    """The newest verified version that is offered is taken, else the newest, with a note that names what there is."""
+    """The newest verified version on offer is taken, else the newest, with a note that names the offers."""
     offers.write_text("".join(f"{version}\n" for version in versions.split()), encoding="utf-8")
     packages.install([BASE])
     *others, install = capfd.readouterr().err.splitlines()
@@ -64,7 +64,7 @@ def test_version_of_the_base(offers: Path, capfd: pytest.CaptureFixture[str], ve
 
 
 def test_base_that_is_installed_is_kept(offers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever version it is."""
+    """An installed base is kept, whatever version it is."""
     assert offers.exists() and BASE in packages.missing()
     monkeypatch.setenv("INSTALLED", BASE)
     assert BASE not in packages.missing()
@@ -80,7 +80,7 @@ def test_apt_that_fails(offers: Path, monkeypatch: pytest.MonkeyPatch, capfd: py
 
 
 def test_full_disk(offers: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is not taken for a host that is no Debian."""
+    """A full disk is not mistaken for a host that is not Debian."""
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

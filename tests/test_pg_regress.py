@@ -16,10 +16,10 @@ SCRIPT = Path(__file__).parent / "workloads" / "pg_regress.sh"
 @pytest.mark.soak
 @pytest.mark.debug
 def test_suite(kernel: str) -> None:
-    """Nothing that passes on vanilla fails on quire, whose sessions share the tables of their pool.
+    """Nothing that passes on vanilla fails on quire, whose sessions share the page tables of their pool.
 
-    What fails on vanilla, too, may do so: the suite may be of another minor version than the server, and some of it
-    wants a locale that is not installed.
+    What also fails on vanilla may fail: the suite may have another minor version than the server, and some of it needs
+    a locale that is not installed.
     """
     try:
         prefix = pg_regress.server()
@@ -31,7 +31,7 @@ def test_suite(kernel: str) -> None:
         output = sets.run_guest([str(SCRIPT), str(prefix), str(suite)], variant, append, memory="4G", limit=3600)
         found = sets.results(output)
         print(f"{variant}: {list(found.values()).count('pass')} of {len(found)} passed")
-        # Of the counters those that are not 0 are printed.
+        # Only counters other than 0 are printed.
         assert variant == "vanilla" or "shm/stats/tables_joined:" in output, output
         return found
 
@@ -42,7 +42,7 @@ def test_suite(kernel: str) -> None:
 
 
 def test_lists_of_archives_get_their_sources() -> None:
-    """Both forms that apt has for its archives are asked for source packages, too, with their options kept."""
+    """Both formats of apt's lists of archives get source packages added, and keep their options."""
     line = "# deb http://old main\ndeb [signed-by=/key] http://host/debian stable main\n"
     assert pg_regress.with_sources(line, False) == (
         "# deb http://old main\ndeb [signed-by=/key] http://host/debian stable main\n"

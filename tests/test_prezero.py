@@ -21,10 +21,10 @@ WORKLOADS = Path(__file__).parent / "workloads"
 
 @pytest.mark.debug
 def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
-    """Switches, knobs, hits, and every path that must lose the mark.
+    """Switches and knobs work, the pool has hits, and every path that must clear the mark of a zeroed page does.
 
-    The movable zone for memory hotplug and the contiguous area are the plain kernel's; KASAN's shadow takes most of the
-    zone on the debug kernel.
+    Only the plain kernel has the movable zone for memory hotplug and the contiguous area: on the debug kernel, KASAN's
+    shadow takes most of the zone.
     """
     areas = "" if kernel == "debug" else " movablecore=1G cma=64M"
     report = selftest("prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
@@ -33,7 +33,7 @@ def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
 
 
 def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:
-    """Where every request wants zeroed memory all of them are served, and what is not is cleared once."""
+    """If every request wants zeroed memory, the pool serves all of them, and other pages are cleared only once."""
     cases = ("huge_faults_take_from_the_pool", "an_empty_pool_costs_one_clear", "shmem", "hugetlb_counts_as_zero_once",
              "others_waste_it")
     report = selftest("prezero_basic", *(word for case in cases for word in ("-t", case)),
@@ -42,7 +42,7 @@ def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:
 
 
 def test_page_reporting(selftest: Callable[..., ktap.Report]) -> None:
-    """What is reported to the hypervisor as free is not taken for zero afterwards."""
+    """A page that was reported to the hypervisor as free no longer counts as zeroed."""
     report = selftest("prezero_basic", "-t", "page_reporting", append="quire=prezero", timeout=1200,
                       qemu="-device virtio-balloon-pci,free-page-reporting=on")
     assert report.passed
@@ -50,7 +50,7 @@ def test_page_reporting(selftest: Callable[..., ktap.Report]) -> None:
 
 @pytest.mark.parametrize("boots", [("test_resume",), ("shutdown", "shutdown")])
 def test_hibernation(kernel: str, selftest_programs: Path, tmp_path: Path, boots: tuple[str, ...]) -> None:
-    """No mark outlives hibernation, whether the image is restored in the same boot or by another kernel."""
+    """No mark survives hibernation, whether the same boot or another kernel restores the image."""
     programs = [selftest_programs / "prezero_basic"]
     for how in boots:
         said, console = hibernation.start(tmp_path, kernel, how, programs, 1200)
@@ -63,7 +63,7 @@ def test_hibernation(kernel: str, selftest_programs: Path, tmp_path: Path, boots
 
 
 def test_arithmetic(selftest_programs: Path) -> None:
-    """The daemon's arithmetic, built for the host, against the same in 128 bits."""
+    """The daemon's arithmetic, built for the host, agrees with the same arithmetic in 128 bits."""
     done = subprocess.run([str(selftest_programs / "prezero_math")], text=True, check=False, stdout=subprocess.PIPE)
     report = ktap.parse(done.stdout)
     assert done.returncode == 0 and len(report.passed) == 3, done.stdout
@@ -71,7 +71,7 @@ def test_arithmetic(selftest_programs: Path) -> None:
 
 @pytest.mark.parametrize("fill, cases", [(1, "zeroes fails lies hangs"), (0, "zeroes lies_for_good")])
 def test_engine(selftest: Callable[..., ktap.Report], fill: int, cases: str) -> None:
-    """A DMA engine fills, fails, lies and hangs; one copies. An idle guest's clock jumps to the next event."""
+    """A DMA engine fills, fails, lies and hangs; another one copies. An idle guest's clock jumps to the next event."""
     arguments = [word for case in cases.split() for word in ("-t", case)]
     report = selftest("prezero_engine", *arguments, append=f"quire=prezero edu_dma.dma_bits=40 edu_dma.fill={fill}",
                       qemu=f"-device edu,dma_mask={(1 << 40) - 1}", memory="1G", icount=True, timeout=1200)
@@ -79,7 +79,7 @@ def test_engine(selftest: Callable[..., ktap.Report], fill: int, cases: str) -> 
 
 
 def test_engine_refused(selftest: Callable[..., ktap.Report]) -> None:
-    """A device whose addresses do not reach all memory is not used: it would take copies to where it does."""
+    """A device that cannot address all memory is not used: it would write to bounce buffers."""
     selftest("prezero_engine", "refused", append="quire=prezero edu_dma.dma_bits=32",
              qemu=f"-device edu,dma_mask={(1 << 32) - 1}", memory="5G")
 
@@ -87,12 +87,12 @@ def test_engine_refused(selftest: Callable[..., ktap.Report]) -> None:
 @pytest.mark.soak
 @pytest.mark.debug
 def test_stress_short(selftest: Callable[..., ktap.Report]) -> None:
-    """A fixed sequence of use, with switches and knobs turned meanwhile, on four CPUs."""
+    """A fixed sequence of memory use on four CPUs, while switches and knobs change."""
     selftest("prezero_stress", "40", "1", "3", append="quire=prezero", cpus=4, timeout=1200)
 
 
 def test_two_nodes(guest: Callable[..., boot.Result]) -> None:
-    """A node with CPUs has its daemon while the feature is on, one that is memory alone has none, and none is left."""
+    """A node with CPUs has a daemon while the feature is on, a memory-only node has none; off, no node has one."""
     daemons = "cat /proc/[0-9]*/comm 2>/dev/null | grep ^kscrubd | sort | tr '\\n' ' '"
     result = guest(f"{daemons}; echo 0 > {FOLDER}/enabled; {daemons}; cat {FOLDER}/state",
                    append="quire=prezero", numa=2, cpus=1)
@@ -105,7 +105,7 @@ def test_two_nodes(guest: Callable[..., boot.Result]) -> None:
 @pytest.mark.debug_only
 @pytest.mark.parametrize("option", ["page_poison=1", "debug_pagealloc=on"])
 def test_refused_by_debug_options(guest: Callable[..., boot.Result], option: str) -> None:
-    """Free memory that is filled with a pattern, or not mapped, is not to be zeroed."""
+    """The feature stays off if free memory is filled with a pattern or not mapped."""
     result = guest(f"cat {FOLDER}/state; echo 1 > {FOLDER}/enabled; cat {FOLDER}/state",
                    kernel="debug", append=f"quire=prezero {option}")
     lines = result.output.splitlines()
@@ -113,7 +113,7 @@ def test_refused_by_debug_options(guest: Callable[..., boot.Result], option: str
 
 
 def test_refused_where_free_memory_is_not_plain(guest: Callable[..., boot.Result]) -> None:
-    """Off, there is no daemon and nothing is counted; with init_on_free=1 it cannot be switched on."""
+    """With init_on_free=1 the feature cannot be switched on; off, it has no daemon and counts nothing."""
     result = guest(f"cat /proc/[0-9]*/comm 2>/dev/null | grep -c ^kscrubd; cat {FOLDER}/state; "
                    f"cat {FOLDER}/stats/* | sort -u; echo 1 > {FOLDER}/enabled; cat {FOLDER}/state",
                    append="quire=prezero init_on_free=1")
@@ -136,7 +136,7 @@ def test_verify_long(guest: Callable[..., boot.Result], minutes: int) -> None:
 @pytest.mark.soak
 @pytest.mark.debug
 def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int) -> None:
-    """Other sequences for as long as was asked for."""
+    """Other sequences, for the time that was asked for."""
     end, seed = time.monotonic() + 60 * minutes, 2
     while seed == 2 or time.monotonic() < end:
         selftest("prezero_stress", "400", str(seed), "4", append="quire=prezero", cpus=4, timeout=3600)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What `make quick` chooses: every file of the repository has tests, which exist, and are built for as they want."""
+"""What `make quick` chooses: every file has tests, the tests exist, and the kernel is built if they need it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def files() -> list[str]:
 
 
 def functions(file: str) -> dict[str, Any]:
-    """Return the tests of a file that quick may run, by name: neither soak nor for other kernels."""
+    """Return the tests of a file that quick may run, by name: neither soak tests nor tests for other kernels."""
     module = importlib.import_module(f"test_{file}")
     marks = {"soak", "debug_only", "vanilla"}
     return {name: one for name, one in vars(module).items() if name.startswith("test_")
@@ -36,27 +36,27 @@ def functions(file: str) -> dict[str, Any]:
 
 
 def test_every_file_reaches_a_test() -> None:
-    """Whatever is edited, something is run for it."""
+    """Whichever file is edited, a test runs for it."""
     assert len(files()) > 200
     assert not [name for name in files() if not quick.tests_of(name)]
 
 
 def test_every_row_counts() -> None:
-    """No row is hidden by one before it, or is of files that are gone."""
+    """No row is hidden by an earlier one, or matches only files that are gone."""
     first = {next(patterns for patterns, _ in quick.ROWS if any(fnmatchcase(name, one) for one in patterns.split()))
              for name in files()}
     assert first == {patterns for patterns, _ in quick.ROWS}
 
 
 def test_every_test_exists() -> None:
-    """What a row names is a file with tests that quick may run, or one of these."""
+    """Each name in a row is a file with tests that quick may run, or one of these tests."""
     for reached in {test for name in files() for test in quick.tests_of(name)}:
         file, *one = reached.split("::")
         assert functions(file) and set(one) <= set(functions(file)), reached
 
 
 def test_who_wants_a_kernel() -> None:
-    """No test in a file of HOST has a fixture that wants a kernel, nor has one of HOST_TESTS."""
+    """No test in a file of HOST, and no test of HOST_TESTS, has a fixture that needs a kernel."""
     for file in quick.HOST:
         for name, function in functions(file).items():
             assert not FIXTURES & set(inspect.signature(function).parameters), f"{file}: {name}"
@@ -88,12 +88,12 @@ OVERLAY = "kernel/overlay"
     ("nonesuch/file.py", set()),
 ])
 def test_rows(path: str, tests: set[str]) -> None:
-    """Each kind of file reaches its feature's tests, and not all of them."""
+    """Each kind of file selects the tests of its feature, and not all tests."""
     assert set(quick.tests_of(path)) == tests
 
 
 def test_a_file_stands_for_its_tests() -> None:
-    """A test is not named beside its whole file, nor a file that is gone; each test has the paths that it is for."""
+    """A whole file replaces its single tests, a deleted file is not run, and each test has the paths that chose it."""
     fork, shm = (f"{OVERLAY}/mm/quire/{name}/{name}.c" for name in ("fork", "shm"))
     found = quick.chosen([fork, shm, "tests/test_gone.py", "guest/run"])
     assert found == {"fork": [fork], "shm": [shm], "knobs": [fork, shm], "monitoring": [fork, shm],
@@ -104,7 +104,7 @@ def test_a_file_stands_for_its_tests() -> None:
 @pytest.fixture(name="clone")
 def fixture_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with two commits: the second edits b and deletes c; then d is edited and e is new."""
-    # Inside a hook of git's these name the repository of the hook.
+    # In one of git's own hooks, these variables name the repository of the hook.
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
 
@@ -127,7 +127,7 @@ def fixture_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_changed(clone: Path) -> None:
-    """Commits since one, edits, new files and deleted ones count; without origin/main the last commit does."""
+    """Later commits, edits, new and deleted files count; without origin/main the last commit counts."""
     assert quick.default_commit() == "HEAD~1"
     assert quick.changed_since("HEAD~1") == ["b", "c", "d", "e"]
     assert quick.changed_since("HEAD") == ["d", "e"]
@@ -137,7 +137,7 @@ def test_what_changed(clone: Path) -> None:
 
 
 def test_commit_that_git_does_not_know(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line says what git said, and what to give."""
+    """One line has git's message, and says what to give."""
     assert clone.exists() and quick.main(["--since", "nonesuch"]) == 1
     said = capsys.readouterr().err
     assert "bad revision 'nonesuch'" in said and "make quick SINCE=COMMIT" in said and said.count("\n") == 1
@@ -152,7 +152,7 @@ def test_commit_that_git_does_not_know(clone: Path, capsys: pytest.CaptureFixtur
 ])
 def test_only_what_is_wanted_is_built(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                                       changed: list[str], built: list[object], says: str) -> None:
-    """quire is built for a test that wants it; the tests run with pytest's options, and it is said why."""
+    """quire is built only for a test that needs it; tests run with pytest's options, and the reason is printed."""
     did: list[object] = []
     ran: list[list[str]] = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""quirectl against a made-up tree: what it prints, what it writes, and what its errors advise."""
+"""quirectl on a fake tree: what it prints, what it writes, and what its errors advise."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_status(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_status_json(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON carries the same."""
+    """The JSON output has the same states."""
     assert run(tree, "status", "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert data == {"version": "0.1", "kernel": "6.12.117-quire", "features": {"fork": "off", "prezero": "on"}}
 
 
 def test_advice_when_nothing_is_on(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What status says to do switches something on."""
+    """The command that status advises succeeds, and prints an option that switches features on."""
     feature_file(tree, "prezero/state").write_text("off\n", encoding="utf-8")
     assert run(tree, "status") == 0
     advised = re.search(r"at boot: quirectl (.*)$", capsys.readouterr().out, re.M)
@@ -98,14 +98,14 @@ def test_advice_when_nothing_is_on(tree: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_status_names_what_warned(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A feature that the kernel took off is pointed out."""
+    """A feature that the kernel switched off is pointed out."""
     feature_file(tree, "fork/state").write_text("disabled_by_warning\n", encoding="utf-8")
     assert run(tree, "status") == 0
     assert "fork: the kernel found an inconsistency" in capsys.readouterr().out
 
 
 def test_not_a_quire_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without the folder it says so and what to do."""
+    """Without the folder in sysfs, the error says that this is no quire kernel, and what to do."""
     assert run(tmp_path, "status") == 1
     err = capsys.readouterr().err
     assert "not a quire kernel" in err and "make demo" in err
@@ -216,7 +216,7 @@ def test_stats(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_stats_watch_prints_rates(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second printing has the rate since the first."""
+    """The second output has the rate since the first."""
     clock = [100.0]
 
     def sleep(seconds: float) -> None:
@@ -230,7 +230,7 @@ def test_stats_watch_prints_rates(
 
 
 def test_knobs_list_and_get(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Switches and counters are no knobs; the daemon's sysctls are prezero's; a write-only file is not read."""
+    """Switches and counters are not knobs; the daemon's sysctls are prezero's knobs; a write-only file is not read."""
     assert run(tree, "knobs", "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
         "fork": {"min_tables": "512"},
@@ -241,14 +241,14 @@ def test_knobs_list_and_get(tree: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_knobs_set(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A knob is written, and the way back is printed."""
+    """A knob is written, and the command that undoes it is printed."""
     assert run(tree, "knobs", "set", "prezero", "scrub_start", "250") == 0
     assert (tree / "proc/sys/vm/scrub_start").read_text(encoding="utf-8") == "250\n"
     assert "100 -> 250   (back: quirectl knobs set prezero scrub_start 100)" in capsys.readouterr().out
 
 
 def test_knobs_set_bad_value(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A refused value is named, with what the knob stays at."""
+    """The error names the refused value, and the value that the knob keeps."""
     refuse_writes(monkeypatch, errno.EINVAL)
     assert run(tree, "knobs", "set", "fork", "min_tables", "lots") == 1
     err = capsys.readouterr().err
@@ -257,7 +257,7 @@ def test_knobs_set_bad_value(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_gauges_are_no_knobs(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What can only be read is listed apart; setting it is answered with what it is, and writes nothing."""
+    """Gauges are listed apart. The error about setting one says that it is a gauge, and nothing is written."""
     assert run(tree, "gauges", "--json") == 0
     assert list(json.loads(capsys.readouterr().out)["prezero"]) == ["zeroed_blocks"]
     before = feature_file(tree, "prezero/zeroed_blocks").read_text(encoding="utf-8")
@@ -279,7 +279,7 @@ def test_values_of_several_lines_keep_their_column(tree: Path, capsys: pytest.Ca
 
 
 def test_explanation(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bounds, default and unit are told on any kernel; on quire, of what that kernel has."""
+    """Any kernel explains bounds, default and unit; a quire kernel explains only the knobs that it has."""
     assert run(tree, "knobs", "explain") == 0
     out = capsys.readouterr().out
     assert re.search(r"^fork +min_tables +1 to 1073741824 +16 +page tables +\w", out, re.M) and "rmap" not in out
@@ -289,14 +289,14 @@ def test_explanation(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsy
 
 
 def test_unknown_knob(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong knob is answered with the right ones, and no file appears."""
+    """The error about a wrong knob lists the right ones, and no file is created."""
     assert run(tree, "knobs", "set", "fork", "treshold", "1") == 1
     assert "its knobs: min_tables" in capsys.readouterr().err
     assert not feature_file(tree, "fork/treshold").exists()
 
 
 def test_ps(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Processes with the file are listed, others passed over."""
+    """Processes with the file are listed, the others skipped."""
     assert run(tree, "ps") == 0
     out = capsys.readouterr().out
     assert re.search(r"^42 +redis-server +fork: in; shared_tables: 9$", out, re.M) and "kthreadd" not in out
@@ -310,7 +310,7 @@ def test_ps_without_any(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rmap(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What each process's reverse map takes, and the sum; a process without these lines is passed over."""
+    """rmap prints what each process's reverse map takes, and the sum; it skips processes without these lines."""
     told = ("rmap_areas: {}\nrmap_borrowed: {}\nrmap_inside: {}\nrmap_links: {}\nrmap_links_kb: {}\n"
             "rmap_chain_lengths: 1:2 more:0\n")
     (tree / "proc/43").mkdir()
@@ -382,7 +382,7 @@ def test_boot_of_a_newer_kernel(tree: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_command_line() -> None:
-    """A wrong command line is status 2; the help names every command, and the man page documents each."""
+    """A wrong command line gives status 2; the help names every command, and the man page documents each."""
     wrong = subprocess.run([sys.executable, str(TOOL), "knobs"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     text = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True, check=True).stdout

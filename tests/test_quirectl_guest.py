@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""quirectl on a real kernel: what is known of knobs, what is saved and applied, metrics, who shares what."""
+"""quirectl on a real kernel: the table of knobs, save and apply, metrics, and who shares what."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from guest import boot, paths
 from quirelib import cli, knobs
 from test_reports import samples
 
-# A process whose child shares its page tables, while quirectl looks.
+# A process that runs quirectl while its child shares its page tables.
 SHARE = """
 import os, signal, subprocess
 memory = bytearray(b'x') * (64 << 20)
@@ -49,7 +49,7 @@ def said(result: boot.Result, word: str) -> list[str]:
 
 
 def test_on_a_kernel(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
-    """All of it in one guest."""
+    """All of this runs in one guest."""
     result = guest(SCRIPT.format(repo=paths.REPO, share=SHARE), append="quire=nonesuch", memory="2G")
     for line in said(result, "state"):
         feature, told = line.split(" ", 1)
@@ -69,7 +69,7 @@ def test_on_a_kernel(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
 
 
 def made_up(folder: Path) -> set[str]:
-    """Return the names of the metrics that a root of kernel_surface gives."""
+    """Return the names of the metrics that a fake root of kernel_surface gives."""
     root = kernel_surface.make(folder / "root")
     assert cli.main(["--root", str(root), "metrics", "--output", str(folder / "metrics")]) == 0
     return set(samples((folder / "metrics").read_text(encoding="utf-8")))

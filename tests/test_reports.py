@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What quirectl writes for others to read: metrics, a report of a fault, who shares what."""
+"""What quirectl reports: metrics, bug reports, and who shares what."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOG = """\
 
 @pytest.fixture(name="root")
 def fixture_root(tmp_path: Path) -> Path:
-    """A root with all features, and /proc's files that a report has."""
+    """A root with all features, and the files in /proc that a report includes."""
     root = kernel_surface.make(tmp_path / "root")
     (root / "proc/cmdline").chmod(0o644)
     (root / "proc/cmdline").write_text(f"{CMDLINE}\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def run(root: Path, *words: str) -> int:
 
 
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], int]]]:
-    """Return the samples of Prometheus' text format by metric; whatever is wrong with the text fails."""
+    """Return the samples of Prometheus' text format by metric; fails if anything is wrong with the text."""
     found: dict[str, list[tuple[dict[str, str], int]]] = {}
     types: dict[str, str] = {}
     assert text.endswith("\n")
@@ -89,7 +89,7 @@ def metrics(root: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, list[tup
 
 
 def test_metrics_have_all_there_is(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each counter and each gauge is a metric, each knob over a number and each state a sample."""
+    """Each counter and each gauge is a metric; each numeric knob and each state is a sample."""
     found = metrics(root, capfd)
     for feature in kernel_surface.FEATURES:
         for number, name in enumerate(kernel_surface.counters(feature), 1):
@@ -117,7 +117,7 @@ def test_labels_are_escaped(root: Path, capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_metrics_in_a_file(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It has the same, others may read it, and nothing is left beside it."""
+    """The file has the same text, others may read it, and nothing is left beside it."""
     assert run(root, "metrics", "--output", str(root / "quire.prom")) == 0
     assert capfd.readouterr().out == ""
     text = (root / "quire.prom").read_text(encoding="utf-8")
@@ -127,7 +127,7 @@ def test_metrics_in_a_file(root: Path, capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_units_of_metrics() -> None:
-    """The timer starts the service, which writes where Debian's node exporter reads, if that is there."""
+    """The timer starts the service, which writes to the folder of Debian's node exporter, if that exists."""
     service, timer = (unit(paths.REPO / "tool/systemd" / f"quire-metrics.{kind}") for kind in ("service", "timer"))
     program, *words = service["Service"]["ExecStart"].split()
     args = cli.parser().parse_args(words)
@@ -159,7 +159,7 @@ def fixture_dmesg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_bugreport(root: Path, dmesg: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has what it says, nobody else may read it, and what is printed names each file."""
+    """The report has the listed files, only its owner may read it, and the output names each file."""
     assert dmesg.exists() and run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
     out = capsys.readouterr().out
     files = archive(tmp_path / "r.tar.gz")
@@ -175,7 +175,7 @@ def test_bugreport(root: Path, dmesg: Path, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_bugreport_has_no_secrets(root: Path, dmesg: Path, tmp_path: Path) -> None:
-    """Boot options lose their values unless they concern memory; of the log there is what quire said, without data."""
+    """Boot options lose their values unless they concern memory; the log has only quire's messages, without data."""
     assert dmesg.exists() and run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
     files = archive(tmp_path / "r.tar.gz")
     assert files["cmdline.txt"] == \
@@ -188,7 +188,7 @@ def test_bugreport_has_no_secrets(root: Path, dmesg: Path, tmp_path: Path) -> No
 
 
 def test_bugreport_without_a_part(root: Path, dmesg: Path, tmp_path: Path) -> None:
-    """What cannot be had is said in its place, and the rest is there."""
+    """A part that is not available says so in its place, and the other parts are there."""
     dmesg.write_text("#!/bin/sh\necho 'dmesg: Operation not permitted' >&2\nexit 1\n", encoding="utf-8")
     (root / "proc/vmstat").unlink()
     assert run(root, "bugreport", "--output", str(tmp_path / "r.tar.gz")) == 0
@@ -198,7 +198,7 @@ def test_bugreport_without_a_part(root: Path, dmesg: Path, tmp_path: Path) -> No
 
 
 def test_an_endless_trace_ends() -> None:
-    """Of a trace whose end was lost not all that follows is taken."""
+    """If the end of a trace is lost, only a limited number of lines is taken."""
     lines = ["[1] BUG: unable to handle page fault", "[1] RIP: 0010:quire_x", *(f"[2] other {n}" for n in range(2000))]
     assert len(report.of_quire(lines)) == report.LONGEST
 
@@ -214,7 +214,7 @@ def processes(root: Path) -> None:
 
 
 def test_top(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that share are listed, the most first by the key; once where there is no terminal."""
+    """Processes that share are listed, the largest first by the key; without a terminal, only once."""
     processes(root)
     assert run(root, "top") == 0
     head, names, *rows = capsys.readouterr().out.splitlines()
@@ -226,7 +226,7 @@ def test_top(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_top_again(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is printed as often as is asked for, with the pauses in between."""
+    """top prints as often as it is asked to, with the pauses in between."""
     processes(root)
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)

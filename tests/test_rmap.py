@@ -22,12 +22,14 @@ CHECK = "/sys/kernel/debug/quire/rmap_check"
 
 @pytest.mark.debug
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """Writers, splits, merges, moves, userfaultfd, chains of forks: content right, reverse map complete, rmap alone.
+    """With rmap alone, contents stay right and the reverse map stays complete.
 
-    Forks while pages move from node to node, too.
+    The programs cover writers, splits, merges, moves, userfaultfd, chains of forks, and forks while pages move from
+    node to node.
 
-    Then random operations on a family of processes, with fixed seeds; and the same with chains of generations that
-    write, split and merge. Where allocations can be made to fail, a borrower that cannot be upgraded stays one.
+    Then a family of processes does random operations, with fixed seeds; and the same with chains of generations that
+    write, split and merge. On the debug kernel, where allocations are made to fail, a borrower that cannot be upgraded
+    stays one.
     """
     failing = ["rmap_fail -t upgrade_fails -t split_borrows"] if kernel == "debug" else []
     selftests("rmap_basic", "rmap_bounded", "rmap_chain", "rmap_files", "rmap_inside", "rmap_moves", "rmap_uffd",
@@ -39,21 +41,21 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_fork_fails_anywhere(selftest: Callable[..., ktap.Report]) -> None:
-    """A fork may fail at each of its allocations. Hundreds of forks, each followed by what kmemleak makes of it."""
+    """A fork may fail at each of its allocations. The test makes hundreds of forks, each with work for kmemleak."""
     selftest("rmap_fail", "-t", "fork_fails_anywhere", append="quire=rmap", timeout=1200)
 
 
 def test_with_all_features(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """With every feature on, forks share tables of areas that borrow: both features' random operations, and a race.
 
-    Hugetlbfs and huge pages of shared memory have neighbours then, too.
+    Other features are then active beside hugetlbfs and huge pages of shared memory, too.
     """
     selftests("rmap_model 600 7 shared", "rmap_model 400 11 deep shared", "rmap_model 400 17 shared moved",
               "rmap_race 5 shared", "rmap_uffd", "fork_mixed", "fork_model 2 2", "shm_huge", numa=2)
 
 
 def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None:
-    """After boot and some shell work with rmap on, no entry of any process is missing, those of file pages included."""
+    """After boot and some shell work with rmap on, no process lacks an entry, including those of file pages."""
     result = guest(f"for i in 1 2 3 4 5 6 7 8; do (ls -R /etc | sort | tail -1) >/dev/null & done; wait; "
                    f"mount -t debugfs none /sys/kernel/debug 2>/dev/null; cat {CHECK}; "
                    f"sed s/^/all_/ {CHECK}_files; "
@@ -70,7 +72,7 @@ def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None
 
 
 def test_off_borrows_nothing(guest: Callable[..., boot.Result]) -> None:
-    """Off by default, and then no counter moves."""
+    """The feature is off by default, and no counter moves then."""
     result = guest(f"(ls; ls) >/dev/null; cat {SYSFS}/enabled {SYSFS}/borrowers {SYSFS}/stats/*")
     assert result.status == 0
     assert set(result.output.split()) == {"0"}

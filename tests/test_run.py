@@ -12,7 +12,7 @@ from guest import boot, build, paths
 
 TRIGGER = "/sys/kernel/debug/quire/trigger"
 
-# A process with a child that shares its page tables is walked over by who takes them for its own.
+# Walks over the page tables of a process that shares them with its child, as code does that takes them for private.
 WALK = """echo 1 >/sys/kernel/mm/quire/fork/min_tables; python3 -c "
 import os, signal, time
 memory = bytearray(b'x') * (16 << 20)
@@ -26,7 +26,7 @@ os.kill(child, signal.SIGKILL)
 
 
 def trigger(word: str) -> str:
-    """Return a command that provokes something and would go on."""
+    """Return a command that provokes an event, and prints a line before and, if it gets there, after."""
     return f"echo before; echo {word} > {TRIGGER}; echo after"
 
 
@@ -37,7 +37,7 @@ def guest_run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_output_status_and_surroundings(kernel: str) -> None:
-    """A command's output passes through whole, its status is ours, and its surroundings are as promised."""
+    """A command's whole output and its status are passed on, and its environment is as documented."""
     script = ("set -e; seq 100000; echo to-stderr >&2; id -u; touch /tmp/file; "
               f"test -e {paths.REPO}/base.conf; test -d /sys/kernel/debug/quire; test -w /dev/shm; "
               "test -e /sys/fs/cgroup/cgroup.controllers; nproc; exit 7")
@@ -48,7 +48,7 @@ def test_output_status_and_surroundings(kernel: str) -> None:
 
 @pytest.mark.soak
 def test_vanilla_boots_without_quire() -> None:
-    """The pristine kernel runs in the same guest, and has none of ours."""
+    """The pristine kernel runs in the same guest, and has nothing of quire."""
     result = boot.run("test ! -e /sys/kernel/mm/quire", kernel="vanilla")
     assert result.ok, result.reason or result.output
 
@@ -76,7 +76,7 @@ def test_splats_are_seen_and_named(kernel: str, word: str, kinds: set[str], titl
     assert result.status == boot.SPLAT
     assert {one.kind for one in result.splats} & kinds
     assert any(title in one.title for one in result.splats), [one.title for one in result.splats]
-    # What a command printed in the very moment of a panic may be on its way still.
+    # What a command printed just before a panic may not have arrived yet.
     assert word == "panic" or result.output.startswith("before\n")
 
 
@@ -91,9 +91,9 @@ def test_run_prints_the_splat() -> None:
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_the_debug_kernels_checkers_are_seen() -> None:
-    """A walk over shared tables that did not ask, locks in either order, a write past an object and a leak are told.
+    """Reports come for a walk that ignores sharing, locks in either order, a write past an object, and a leak.
 
-    The locks come before KASAN's report, which ends lockdep.
+    The locks come before the write, because KASAN's report ends lockdep.
     """
     script = "; ".join((WALK, *(trigger(word) for word in ("lockdep", "kasan", "leak"))))
     result = boot.run(script, kernel="debug", append="quire=fork", timeout=1200)
@@ -105,7 +105,7 @@ def test_the_debug_kernels_checkers_are_seen() -> None:
 
 
 def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
-    """A command that never ends gives 71 after its timeout, with what it printed until then."""
+    """A command that never ends gives 71 after its timeout, with the output until then."""
     result = boot.run(trigger("hang"), kernel=kernel, timeout=10)
     assert result.status == boot.HUNG, result.reason
     assert result.output == "before\n"
@@ -113,16 +113,16 @@ def test_hang_is_ended_and_told_from_a_splat(kernel: str) -> None:
 
 
 def test_dead_machine_is_ended(kernel: str) -> None:
-    """With all CPUs spinning nothing in the guest can print or end it: it gives 71 after the command's timeout, too."""
+    """If all CPUs spin, nothing in the guest can print or end it; the command's timeout gives 71 here, too."""
     result = boot.run(trigger("dead"), kernel=kernel, timeout=10)
     assert result.status == boot.HUNG, result.reason
     assert "did not end" in result.reason
-    # What was printed just before may be on its way still.
+    # What was printed just before may not have arrived yet.
     assert result.output in ("", "before\n")
 
 
 def test_missing_kernel_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a kernel, guest/run says how to make one, or which ones there are; nothing is believed of KVM then."""
+    """Without a kernel, guest/run says how to make one, or which ones there are, and no answer about KVM is kept."""
     done = guest_run("--kernel", "nonesuch", "--", "true")
     assert done.returncode == 1
     assert done.stderr == f"error: no kernel variant 'nonesuch'; there are: {', '.join(build.FRAGMENTS)}\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which outcomes of vanilla a set is compared with: recorded ones, a guest's, and those of a second run. With fakes."""
+"""Which outcomes of vanilla a set is compared with: the record, a guest's, or those of a second run. With fakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOOD = {"a: x": "pass", "a: y": "pass", "a: status": "pass", "b: status": "fail"
 
 
 class Guests:
-    """A set of two tests that says, on each kernel, what a list has for its next run; and which were run where."""
+    """A set of two tests, whose outcomes in the next run on each kernel come from a list; it notes what ran where."""
 
     def __init__(self, folder: Path, **says: list[dict[str, str]]) -> None:
         self.says = says
@@ -28,20 +28,20 @@ class Guests:
         self.set = sets.Set("toy", ["a", "b"], script, lambda: None, self.run)
 
     def run(self, tests: list[str], kernel: str, _append: str) -> dict[str, str]:
-        """Return what the next run on a kernel says of these tests."""
+        """Return the outcomes of these tests in the next run on a kernel."""
         self.ran.append((kernel, tests))
         said = self.says[kernel].pop(0)
         return {case: outcome for case, outcome in said.items() if case.split(":")[0] in tests}
 
     def record(self, cases: dict[str, str], unsteady: list[str] | None = None) -> None:
-        """Write the record that fits."""
+        """Write a record that is valid here."""
         known = {"key": sets.key_of(self.set, "quire"), "runs": 3, "unsteady": unsteady or [], "cases": cases}
         self.set.record.write_text(json.dumps(known), encoding="utf-8")
 
 
 @pytest.fixture(name="host")
 def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host with a base, tools that have versions, and no record and no kernel."""
+    """A host with a base and tools that have versions, without a record and without a kernel."""
     (tmp_path / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 1\n", encoding="utf-8")
     (tmp_path / "guest.config").write_text("CONFIG_GUEST=y\n", encoding="utf-8")
     for name in ("BUILD", "BASE", "CONFIG"):
@@ -53,7 +53,7 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_record_stands_for_vanilla(host: Path) -> None:
-    """Where it fits no guest of vanilla is started, and cases that were unsteady are compared with nothing."""
+    """With a valid record no guest of vanilla starts, and cases that were unsteady are not compared."""
     guests = Guests(host, quire=[{**GOOD, "a: y": "fail"}, GOOD])
     guests.record(GOOD, ["a: y"])
     assert "a: y" not in sets.compare(guests.set, "quire", 1)
@@ -73,7 +73,7 @@ def test_record_stands_for_vanilla(host: Path) -> None:
 ], ids=["base", "configuration", "script", "cut off", "none", "compiler", "emulator", "accelerator", "guest"])
 def test_record_that_does_not_fit(host: Path, monkeypatch: pytest.MonkeyPatch,
                                   change: Callable[[Path, pytest.MonkeyPatch], Any]) -> None:
-    """A record of other conditions, or none, is not believed: vanilla is booted."""
+    """Without a record, or with one made under other conditions, vanilla is booted."""
     guests = Guests(host, vanilla=[GOOD], quire=[GOOD, GOOD])
     guests.record({**GOOD, "b: status": "pass"})
     change(host, monkeypatch)
@@ -82,7 +82,7 @@ def test_record_that_does_not_fit(host: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_tests_that_a_record_lacks(host: Path) -> None:
-    """A record of fewer tests than the set has now does not fit."""
+    """A record with fewer tests than the set has now is not valid."""
     guests = Guests(host)
     guests.record(GOOD)
     assert not sets.misfit(guests.set, "quire")
@@ -95,7 +95,7 @@ def test_tests_that_a_record_lacks(host: Path) -> None:
     (True, ["quire", "vanilla", "quire", "quire"]),
 ])
 def test_second_run(host: Path, built: bool, ran: list[str]) -> None:
-    """What was worse by chance is run again on quire, and on vanilla, too, where that is built."""
+    """A test that was worse by chance runs again on quire, and on vanilla, too, if vanilla is built."""
     guests = Guests(host, vanilla=[GOOD], quire=[{**GOOD, "a: x": "skip"}, GOOD, GOOD])
     guests.record(GOOD)
     if built:
@@ -106,7 +106,7 @@ def test_second_run(host: Path, built: bool, ran: list[str]) -> None:
 
 
 def test_what_stays_worse_fails(host: Path) -> None:
-    """The second run decides by the record, and the failure says how to ask vanilla itself."""
+    """Without vanilla, the record decides the second run, and the failure says how to run vanilla itself."""
     worse = {**GOOD, "a: x": "fail"}
     guests = Guests(host, quire=[worse, worse])
     guests.record(GOOD)
@@ -115,7 +115,7 @@ def test_what_stays_worse_fails(host: Path) -> None:
 
 
 def test_recording(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The worst outcome of each case is kept, and what differed, or was not there each time, is named as unsteady."""
+    """The worst outcome of each case is kept; cases that differed or were sometimes missing are unsteady."""
     runs = [GOOD, {**GOOD, "a: x": "skip", "a: once": "pass"}, {**GOOD, "a: x": "fail"}]
     guests = Guests(host, vanilla=runs)
     assert record.record_all([guests.set], 3) == 0
@@ -127,7 +127,7 @@ def test_recording(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_recording_what_was_cut_off(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run in which a test did not end makes no record, and the next set is recorded all the same."""
+    """A run in which a test did not end makes no record, and the next set is still recorded."""
     cut, whole = Guests(host, vanilla=[GOOD, {"a: x": "pass", "a: status": "pass"}]), Guests(host, vanilla=[GOOD])
     whole.set = sets.Set("whole", ["a", "b"], cut.set.script, lambda: None, whole.run)
     cut.says["vanilla"].reverse()
@@ -140,7 +140,7 @@ def test_recording_what_was_cut_off(host: Path, capsys: pytest.CaptureFixture[st
     (True, True, ""), (False, True, "vanilla"), (True, False, "--objects vanilla"), (False, False, "vanilla")])
 def test_what_a_check_needs(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                             fits: bool, objects_fit: bool, needed: str) -> None:
-    """vanilla, or its objects, are built where no record of the check fits, and for none of the soak's sets."""
+    """vanilla, or its objects, are built if a record of the check is not valid; records of the soak do not matter."""
     checked, soaked = Guests(host), Guests(host)
     checked.set = sets.Set("checked", ["a"], checked.set.script, lambda: None, checked.run, in_check=True)
     monkeypatch.setattr(record, "all_sets", lambda: {"checked": checked.set, "toy": soaked.set})
@@ -155,7 +155,7 @@ def test_what_a_check_needs(host: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_records_are_of_sets() -> None:
-    """Each record in the repository is a set's, says how each of its tests ended, and leaves out few cases."""
+    """Each record in the repository belongs to a set, has the status of each test, and leaves out few cases."""
     known = record.all_sets()
     for path in set(sets.RECORDS.glob("*")) - {record.objects.RECORD}:
         one = json.loads(path.read_text(encoding="utf-8"))

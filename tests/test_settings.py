@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""quirectl save and apply: what is set is written whole and set again, line by line."""
+"""quirectl save and apply: settings are saved whole, and applied line by line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def conf(root: Path, text: str) -> Path:
 
 
 def test_saved_is_all_that_can_be_set(root: Path) -> None:
-    """Each knob and each switch has one line; gauges and what is to be done have none; the switch comes last."""
+    """Each knob and each switch has one line; gauges and actions have none; the switch comes last."""
     assert run(root, "save") == 0
     text = (root / "etc/quire.conf").read_text(encoding="utf-8")
     assert text.startswith("# The settings of quire") and "6.12.117-quire" in text
@@ -64,7 +64,7 @@ def test_saved_is_all_that_can_be_set(root: Path) -> None:
 
 def test_what_was_saved_is_set_again(root: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:
-    """After changes, apply brings all files back; what is as saved already is not written."""
+    """After changes, apply restores all files; a file that already has the saved value is not written."""
     before = values(root)
     assert run(root, "save") == 0
     for name, value in (("shm/min_tables", "99"), ("fork/enabled", "0"), ("prezero/engine", "dma")):
@@ -103,7 +103,7 @@ def test_saved_whole_or_not_at_all(root: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_save_elsewhere(root: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """To another file, or to standard output, which has the same."""
+    """save writes to another file, or the same text to standard output."""
     assert run(root, "save", "--output", str(tmp_path / "other")) == 0
     assert not (root / "etc/quire.conf").exists()
     capfdbinary.readouterr()
@@ -114,7 +114,7 @@ def test_save_elsewhere(root: Path, tmp_path: Path, capfdbinary: pytest.CaptureF
 
 
 def test_refused_lines_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each line that cannot be set is told by number and name; those around it are set."""
+    """Each line that cannot be set is reported by number and name; the lines around it are set."""
     path = conf(root, "\n".join((
         "# comment", "fork.mixed = 1   # inline", "fork.treshold = 3", "frok.mixed = 1", "nonsense", "shm.tables = 4",
         "prezero.scrub_now = 1", "rmap.enabled = 2", "all.enabled = 1", "shm.min_tables =", "rmap.defer_faults=7", "")))
@@ -136,7 +136,7 @@ def test_refused_lines_are_named(root: Path, capsys: pytest.CaptureFixture[str])
 
 def test_what_the_kernel_refuses(root: Path, monkeypatch: pytest.MonkeyPatch,
                                  capsys: pytest.CaptureFixture[str]) -> None:
-    """Its refusal is one line with the bounds, and the next line is set."""
+    """A refusal of the kernel is one line with the bounds, and the next line is set."""
     real = os.write
 
     def write(fd: int, data: bytes) -> int:
@@ -154,7 +154,7 @@ def test_what_the_kernel_refuses(root: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_feature_that_warned(root: Path) -> None:
-    """It is saved as off, and why is said beside it."""
+    """A feature that warned is saved as off, with a comment that says why."""
     (root / "sys/kernel/mm/quire/fork/state").chmod(0o644)
     (root / "sys/kernel/mm/quire/fork/state").write_text("disabled_by_warning\n", encoding="utf-8")
     assert run(root, "save") == 0
@@ -162,14 +162,14 @@ def test_a_feature_that_warned(root: Path) -> None:
 
 
 def test_no_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named, and what writes one."""
+    """The error names the missing file, and the command that writes one."""
     assert run(root, "apply") == 1
     error = capsys.readouterr().err
     assert f"there is no {root}/etc/quire.conf; quirectl save writes one" in error
 
 
 def test_the_example_in_the_manual_can_be_set(root: Path) -> None:
-    """All of its lines."""
+    """All lines of the manual's example can be set."""
     page = (paths.REPO / "docs/man/quire.conf.5").read_text(encoding="utf-8")
     example = re.search(r"^\.SH EXAMPLE\n\.nf\n(.*?)^\.fi", page, re.S | re.M)
     assert example
@@ -178,7 +178,7 @@ def test_the_example_in_the_manual_can_be_set(root: Path) -> None:
 
 
 def unit(path: Path) -> configparser.ConfigParser:
-    """Return a unit; of a key that is there twice, the values one below the other."""
+    """Return a unit; if a key is there twice, its value has one line for each."""
     class Lines(dict[str, Any]):
         """A section that keeps every value of a key."""
 
@@ -192,7 +192,7 @@ def unit(path: Path) -> configparser.ConfigParser:
 
 
 def test_unit() -> None:
-    """At boot the file is applied once, before ordinary services, where there is a quire kernel and a file."""
+    """At boot, the file is applied once, before ordinary services, if there is a quire kernel and a file."""
     parts = unit(UNIT)
     assert set(parts["Unit"]["ConditionPathExists"].split()) == {"/sys/kernel/mm/quire", "/etc/quire.conf"}
     assert parts["Unit"]["DefaultDependencies"] == "no" and "sysinit.target" in parts["Unit"]["Before"].split()
@@ -204,7 +204,7 @@ def test_unit() -> None:
 
 @pytest.mark.parametrize("path", sorted((paths.REPO / "tool/systemd").iterdir()), ids=lambda path: path.name)
 def test_units_are_units(path: Path, tmp_path: Path) -> None:
-    """systemd, where it is, finds nothing to say about them but that the program is not installed."""
+    """If systemd's checker is installed, it accepts the units, with another program in place of quirectl."""
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze")
     for one in path.parent.iterdir():

@@ -12,7 +12,7 @@ import ktap
 import pressure
 from guest import boot
 
-# Left to the soak on the debug kernel.
+# On the debug kernel, only the soak runs these.
 SLOW = ("shm_huge", "shm_nodes", "shm_numbers")
 
 
@@ -28,19 +28,19 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """Those that are slow on the debug kernel pass there, too."""
+    """The selftests that are slow on the debug kernel pass there, too."""
     selftests(*SLOW, append="quire=shm", numa=2, timeout=1800)
 
 
 @pytest.mark.debug
 def test_model(selftest: Callable[..., ktap.Report]) -> None:
-    """Random use of one segment by several processes agrees with the model, for fixed seeds, next to fork's sharing."""
+    """Random use of one segment by several processes agrees with the model, for fixed seeds, with fork's sharing on."""
     selftest("shm_model", "1", "2", append="quire=shm,fork")
 
 
 @pytest.mark.parametrize("mode", ["model", "race"])
 def test_model_under_pressure(guest: Callable[..., boot.Result], selftest_programs: Path, mode: str) -> None:
-    """The same beside reclaim, one process at a time and all at once, for a moment."""
+    """The same during reclaim, one process at a time and all at once, for a short time."""
     command = f"{selftest_programs / 'shm_model'} $seed 1 {mode}"
     pressure.assert_swapped(guest(pressure.script(command, 20), append="quire=shm,fork", walks=True))
 
@@ -49,7 +49,7 @@ def test_model_under_pressure(guest: Callable[..., boot.Result], selftest_progra
 @pytest.mark.debug
 @pytest.mark.parametrize("mode", ["model", "race"])
 def test_model_soak(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, mode: str) -> None:
-    """For as long as is allowed."""
+    """The same for the given time."""
     command = f"{selftest_programs / 'shm_model'} $seed 10 {mode}"
     pressure.assert_swapped(guest(pressure.script(command, minutes * 60), append="quire=shm,fork",
                                   timeout=minutes * 60 + 600, walks=True))

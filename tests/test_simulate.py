@@ -26,7 +26,7 @@ def costs(**changes: Any) -> list[simulate.Cost]:
 
 
 def test_one_machine_by_hand() -> None:
-    """1 GB has 262,144 pages, and 8,192 batches."""
+    """The results agree with a calculation by hand: 1 GB has 262,144 pages, and 8,192 batches."""
     found = costs()
     assert [round(one.interrupts) for one in found] == [16384, 786432, 24576, 16384]
     assert [round(one.other_interrupts) for one in found] == [0, 262144, 8192, 0]
@@ -38,7 +38,7 @@ def test_one_machine_by_hand() -> None:
 
 
 def test_what_users_and_cpus_change() -> None:
-    """Users lengthen the walks over them, CPUs the flushes of all; nobody else is told of a batch."""
+    """More users lengthen walks over users; more CPUs lengthen flushes of all CPUs, and no others."""
     before, more_users, more_cpus = costs(), costs(users=200), costs(cpus=128)
     for way in (VANILLA, USERS):
         assert more_users[way].walk_s > 10 * before[way].walk_s and more_cpus[way] == before[way]
@@ -48,7 +48,7 @@ def test_what_users_and_cpus_change() -> None:
 
 
 def test_dirty_pages_are_flushed_each() -> None:
-    """Then a batch saves nothing."""
+    """If all pages are dirty, a batch saves nothing."""
     found = costs(dirty=1.0)
     assert found[EACH_BATCH] == dataclasses.replace(found[EACH_PAGE], way=found[EACH_BATCH].way)
     assert found[USERS].interrupts == 32 * costs()[USERS].interrupts
@@ -63,7 +63,7 @@ def test_the_page_is_what_is_printed() -> None:
 
 
 def test_json_and_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """The numbers alone, for a machine that the command line names; wrong words are answered."""
+    """--json prints only the numbers, for the machine on the command line; wrong arguments give an error."""
     assert simulate.main(["--json", "--cpus", "16", "--users", "8", "--gb", "2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["machine"] == {"cpus": 16, "users": 8, "gb": 2.0, "running": 8, "dirty": 0.0, "hot_pages": 64}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The judge of console logs, on texts."""
+"""guest.splat, on texts of console logs."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_each_kind_is_found(kind: str, line: str, stamp: str) -> None:
     "# quire_core: pass:3 fail:0 skip:0 total:3",
 ])
 def test_usual_lines_are_no_splat(line: str) -> None:
-    """What a healthy kernel prints, also about user programs that crash, is let through."""
+    """Messages of a healthy kernel are no splat, nor are those about user programs that crash."""
     assert not splat.find(f"[    1.000000] {line}\n")
 
 
 def test_report_is_whole_and_bounded() -> None:
-    """A KASAN report goes to its closing line, and what follows is not part of it."""
+    """A KASAN report extends to its closing line, and what follows is not part of it."""
     (one,) = splat.find(KASAN)
     assert one.kind == "kasan"
     assert "Write of size 1" in one.text
@@ -80,7 +80,7 @@ def test_panic_after_an_oops_is_named() -> None:
 
 
 def test_equal_reports_count_once() -> None:
-    """A console that is replayed shows a report twice; it is one."""
+    """A report that a replayed console shows twice counts once."""
     text = "WARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\nRIP: f\n---[ end trace 0 ]---\n"
     assert len(splat.find(text + "between\n" + text)) == 1
 
@@ -91,7 +91,7 @@ def test_noise_is_stripped() -> None:
 
 
 def test_the_words_of_a_warning_belong_to_it() -> None:
-    """What WARN() was given to say stands before the line that names the place."""
+    """The message of a WARN() comes before the line that names the place, and is part of the report."""
     (one,) = splat.find("usual\n------------[ cut here ]------------\nquire: counts differ\n"
                         "WARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\nRIP: f\n---[ end trace 0 ]---\nusual\n")
     assert one.text.splitlines()[0] == "quire: counts differ"

@@ -11,15 +11,15 @@ import pytest
 import ktap
 from guest import boot, paths
 
-# Left to the soak on the debug kernel.
+# On the debug kernel, only the soak runs these.
 SLOW = ("text_writers", "text_kinds", "text_memory")
 
 
 @pytest.mark.debug
 def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
-    """Text is collapsed, serves later execs, and writers, truncation, breakpoints and draining take it apart.
+    """Text is collapsed and serves later execs; writers, truncation, breakpoints and draining split it again.
 
-    On the debug kernel beside all other features, which is more than alone, and as slow.
+    On the debug kernel all other features are on, too, which covers more and takes no longer.
     """
     report = selftest("text_collapse", append="quire=on" if kernel == "debug" else "quire=text", timeout=900)
     assert "text.second_exec_finds_it_huge" in report.passed
@@ -27,7 +27,7 @@ def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
 
 @pytest.mark.debug
 def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """Programs and mappings with a whole block of text are congruent with it; all others stay where they were.
+    """Programs and mappings with a whole block of text are placed congruent with it; all others stay where they were.
 
     erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once. Then
     upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory; what the worker must not do
@@ -47,9 +47,10 @@ def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[
 @pytest.mark.debug
 @pytest.mark.debug_only
 def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
-    """Those that are slow on the debug kernel pass there, too, but for what is the plain kernel's.
+    """The selftests that are slow on the debug kernel pass there, too, except for cases of the plain kernel alone.
 
-    That has a movable zone, of which a block goes offline, and real fragments: this one has failing allocations.
+    The plain kernel has a movable zone, of which a block goes offline, and real fragmentation; the debug kernel has
+    failing allocations.
     """
     reports = selftests(*SLOW, append="quire=text", timeout=1800)
     assert {name.split()[0] for program in SLOW for name in reports[program].skipped} == {
@@ -57,7 +58,7 @@ def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> Non
 
 
 def test_collapse_beside_the_other_features(selftest: Callable[..., ktap.Report]) -> None:
-    """The same with all features on, which share page tables that a collapse must take apart."""
+    """The same with all features on: they share page tables, which a collapse must take apart."""
     selftest("text_collapse", append="quire=on", timeout=900)
 
 
@@ -79,7 +80,7 @@ def test_compiler(guest: Callable[..., boot.Result]) -> None:
 @pytest.mark.debug
 @pytest.mark.soak
 def test_stress(selftest: Callable[..., ktap.Report]) -> None:
-    """Runners, readers, writers, switches and unmounts at once, for a few seconds and a fixed seed."""
+    """Runners, readers, writers, switches and unmounts run at once, for a few seconds and with a fixed seed."""
     selftest("text_stress", "5", "1", append="quire=text", timeout=900)
 
 
@@ -87,5 +88,5 @@ def test_stress(selftest: Callable[..., ktap.Report]) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int, seed: int) -> None:
-    """The same for long, with other seeds."""
+    """The same for a long time, with other seeds."""
     selftest("text_stress", str(minutes * 15), str(seed), append="quire=on", timeout=minutes * 60 + 600)

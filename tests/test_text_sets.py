@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The kernel's own selftests of huge pages, of exec and of uprobes, compared as sets with the pristine kernel's.
 
-khugepaged's wait for its scans by the clock, which an emulated guest loses now and then: so this is for the soak, and
-a difference counts when it shows a second time.
+The tests of khugepaged wait for its scans by the clock, and an emulated guest is sometimes too slow. That is why only
+the soak runs these sets, and why a difference counts only if it appears a second time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCRIPT = paths.REPO / "tests/text_selftests.sh"
 
 
 def as_ktap(output: str) -> str:
-    """Return the output with khugepaged's own words for a result ("Run test: NAME", red for a failure) as KTAP."""
+    """Return the output with khugepaged's results ("Run test: NAME", red for a failure) converted to KTAP."""
     lines: list[str] = []
     name, outcome = "", "ok"
     for line in [*output.splitlines(), "=="]:
@@ -62,7 +62,7 @@ def test_set(kernel: str) -> None:
 
 
 def test_words_of_khugepaged() -> None:
-    """A failure, a skip and a pass are told apart, and which case each belongs to."""
+    """A failure, a skip and a pass are told apart, and belong to the right case."""
     output = ("== khugepaged\nRun test: one (a:b)\nx... \x1b[32mOK\x1b[0m\ny... \x1b[31mFail\x1b[0m\n"
               "z... \x1b[32mOK\x1b[0m\n\nRun test: two (a:b)\nx... \x1b[32mOK\x1b[0m\nRun test: three (a:b)\n"
               "x... \x1b[33mSkip\x1b[0m\n== khugepaged status 1\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Making the kernel tree: hooks without fuzz, overlay without collisions, in steps; on a miniature base."""
+"""Making the kernel tree on a miniature base: hooks without fuzz, overlay without collisions, incremental updates."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def changed(at: int, text: str) -> list[str]:
 
 
 def test_hooks_and_overlay_are_laid_over_the_base(sandbox: Sandbox) -> None:
-    """Patches apply in order, overlay files are copied, the base stays as it is."""
+    """Patches apply in order, overlay files are copied, and the base stays as it is."""
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, changed(20, "first"))
     sandbox.hook("0002-b.patch", "mm/memory.c", changed(20, "first"), changed(20, "second"))
     sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
@@ -81,7 +81,7 @@ def test_offset_is_allowed(sandbox: Sandbox) -> None:
 
 
 def test_fuzz_is_refused_and_named(sandbox: Sandbox) -> None:
-    """A hunk whose outermost context differs needs fuzz: the patch, file and hunk are named, the tree stays."""
+    """A hunk whose outer context differs needs fuzz: patch, file and hunk are named, and the tree stays as it is."""
     both = changed(5, "fine")
     both[20] = "ours\n"
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, both)
@@ -105,7 +105,7 @@ def test_patch_that_is_applied_already_is_refused(sandbox: Sandbox) -> None:
 
 
 def test_overlay_collision_is_refused(sandbox: Sandbox) -> None:
-    """A file of ours may not replace one of Linux."""
+    """A file of ours may not replace one of Linux's."""
     sandbox.write(sandbox.overlay, "mm/rmap.c", ["ours\n"])
     with pytest.raises(tree.TreeError, match=r"mm/rmap\.c exists in the base"):
         sandbox.make()
@@ -131,7 +131,7 @@ def test_series_and_patches_agree(sandbox: Sandbox, series: str, message: str) -
 
 
 def test_second_run_changes_nothing(sandbox: Sandbox) -> None:
-    """Unchanged input leaves every file's time alone, so that make rebuilds nothing."""
+    """If the input is unchanged, every file keeps its timestamp, so that make rebuilds nothing."""
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, changed(20, "ours"))
     sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
     sandbox.make()
@@ -152,7 +152,7 @@ def test_only_what_changed_is_rewritten(sandbox: Sandbox) -> None:
 
 
 def test_withdrawn_files_are_restored_with_a_new_time(sandbox: Sandbox) -> None:
-    """A file that no hook edits any more is the base's again, newer than the objects; an overlay file is gone."""
+    """A file that no hook edits any more is the base's again, newer than the objects; an overlay file is removed."""
     sandbox.hook("0001-a.patch", "mm/memory.c", LINES, changed(20, "ours"))
     sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
     os.utime(sandbox.base / "mm/memory.c", (1000, 1000))
@@ -179,7 +179,7 @@ def test_linked_files_never_change_the_base(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("left", ["", '["mm/memory.c", "mm/qui'])
 @pytest.mark.parametrize("name", ["tree.json", "tree.base"])
 def test_tree_of_unknown_content_is_made_from_nothing(sandbox: Sandbox, name: str, left: str) -> None:
-    """Where a disk filled up under the list of our files, or what they were laid over, none of ours is left behind."""
+    """If a full disk cut off the list of our files, or the note about the base, no file of ours is left behind."""
     sandbox.write(sandbox.overlay, "mm/quire/core/core.c", ["ours\n"])
     sandbox.make()
     (sandbox.overlay / "mm/quire/core/core.c").unlink()
@@ -193,7 +193,7 @@ def test_tree_of_unknown_content_is_made_from_nothing(sandbox: Sandbox, name: st
 
 @pytest.mark.parametrize("left", ["", '{"source": "/usr'])
 def test_base_of_unknown_origin_is_unpacked_again(tmp_path: Path, left: str) -> None:
-    """Where a disk filled up under the note of where the base is from; with the note nothing is unpacked."""
+    """If a full disk cut off the note about the base's origin, it is unpacked again; with the note, it is not."""
     source, base = tmp_path / "linux", tmp_path / "base"
     source.mkdir()
     (source / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 1\n", encoding="utf-8")
@@ -223,7 +223,7 @@ def test_stamp_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_wrong_series_of_the_base_is_refused(tmp_path: Path) -> None:
-    """Another kernel than base.conf's series is named and refused."""
+    """A kernel of another series than base.conf's is refused, and the error names its version."""
     source = tmp_path / "linux"
     source.mkdir()
     (source / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 11\nSUBLEVEL = 3\n", encoding="utf-8")

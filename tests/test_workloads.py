@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Real programs with every feature on: they do what they do on any kernel, and every feature's walk is content."""
+"""Real programs with every feature on: they behave as on any kernel, and the features' checkers find nothing."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def counted(result: boot.Result, counter: str) -> int:
 
 
 def check_cow(output: str) -> None:
-    """Redis tells the same of what its writes during a snapshot have cost, whether fork shares or copies."""
+    """Redis reports the same cost of its writes during a snapshot, whether fork shares or copies."""
     found = re.findall(r"^policy (\d): (\d+) tables shared, rdb_last_cow_size:(\d+)$", output, re.M)
     shared, cow = ([int(line[index]) for line in found] for index in (1, 2))
-    # A thousand values of 2000 bytes, two to a page, and what the two processes write besides.
+    # A thousand values of 2000 bytes, two to a page, and whatever else the two processes write.
     assert len(found) == 2 and shared[0] == 0 and shared[1] > 4, output
     assert min(cow) > 1000 * 2000 and abs(cow[0] - cow[1]) < min(cow) / 4, output
 
@@ -36,7 +36,8 @@ def check_cow(output: str) -> None:
 def test_redis_snapshot(kernel: str, guest: Callable[..., boot.Result]) -> None:
     """A dump holds the data of the moment it was asked for, twice over, and so does the server that loads it.
 
-    What the server tells of a snapshot's cost is the plain kernel's: it waits for changes to fall into the snapshot.
+    Only the plain kernel checks the cost of a snapshot that the server reports: the check waits for changes to fall
+    into the snapshot.
     """
     cow = [] if kernel == "debug" else ["redis", "cow"]
     result = guest([str(WORKLOADS / "redis.sh"), "40000", "1", *cow], append="quire=on", timeout=900)
@@ -49,7 +50,7 @@ def test_redis_snapshot(kernel: str, guest: Callable[..., boot.Result]) -> None:
 
 
 def test_compiler_output(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
-    """Three compilers at once write what one writes on the host."""
+    """Three compilers at once produce what one produces on the host."""
     source = tmp_path / "input.c"
     source.write_text("\n".join(f"int f{i}(int x) {{ return x * {i} + f{i - 1}(x % {i + 1}); }}" if i else
                                 "int f0(int x) { return x; }" for i in range(200)), encoding="utf-8")
@@ -74,7 +75,7 @@ def test_postgres(guest: Callable[..., boot.Result]) -> None:
 
 @pytest.mark.soak
 def test_stress(guest: Callable[..., boot.Result]) -> None:
-    """stress-ng's memory stressors verify what they read, and the walks are content afterwards."""
+    """stress-ng's memory stressors verify what they read, and the checkers find nothing afterwards."""
     result = guest([str(WORKLOADS / "stress.sh"), "60"], append="quire=on", timeout=900)
     assert result.status == 0, result.output
     assert counted(result, "fork/stats/tables_shared") > 0, result.output
@@ -84,7 +85,7 @@ def test_stress(guest: Callable[..., boot.Result]) -> None:
 @pytest.mark.soak
 @pytest.mark.debug
 def test_stress_long(guest: Callable[..., boot.Result], minutes: int) -> None:
-    """The same for as long as was asked for."""
+    """The same for the time that was asked for."""
     result = guest([str(WORKLOADS / "stress.sh"), str(minutes * 60)], append="quire=on", timeout=minutes * 60 + 900)
     assert result.status == 0, result.output
 

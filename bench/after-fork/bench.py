@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What fork leaves to be paid later."""
+"""What a fork costs afterwards: touching pages, and page tables."""
 
 from bench.core import Aim, Benchmark, Figure, Options
 

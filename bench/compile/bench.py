@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The compiler, alone and in the shape of the contest of 2002: beside processes, I/O and memory."""
+"""The compiler, alone and, as in the contest of 2002, beside loads of processes, I/O and memory."""
 
 from bench.core import Aim, Benchmark, Figure, Options
 

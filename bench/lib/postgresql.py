@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What benchmarks of PostgreSQL begin with in the guest."""
+"""The shell lines with which the PostgreSQL benchmarks start in the guest."""
 
 START = '"$bin/pg_ctl" -w -t 300 -D data -l log start >/dev/null'
 
 
 def cluster(pool_mb: int, *settings: str) -> str:
-    """Return the lines that make the folder home, go there, and make a cluster in it with a pool of so many MB.
+    """Return the lines that make and enter the folder home, and make a cluster there with a pool of `pool_mb` MB.
 
-    After them $bin has the programs, as() runs one as the server's user, and START starts the server.
+    After these lines, $bin is the folder of the programs, as() runs a program as the server's user, and START starts
+    the server.
     """
     more = "".join(f"{setting}\n" for setting in settings)
     return f"""bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)

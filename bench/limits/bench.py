@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Redis and PostgreSQL in a memory cgroup whose limit they meet, with swap in compressed memory."""
+"""Redis and PostgreSQL in a memory cgroup with a tight limit, with swap in compressed memory."""
 
 from bench.core import Aim, Benchmark, Options
 from bench.lib import postgresql
 
-# Of what a snapshot needs, which is the server's memory and an eighth of it, and of the pool that connections read.
+# Limits in percent: REDIS of what a snapshot needs, which is nine eighths of the server's memory, and POOL of the pool
+# that the connections read.
 REDIS = (120, 90)
 POOL = 70
 PREPARE = """echo +memory >/sys/fs/cgroup/cgroup.subtree_control
 echo 3G >/sys/block/zram0/disksize; mkswap /dev/zram0 >/dev/null
 swapon /dev/zram0
 group() { mkdir /sys/fs/cgroup/$1; group=/sys/fs/cgroup/$1; before=0; }
-# Reclaim goes by counts of the lists that may be four seconds old (mem_cgroup_flush_stats_ratelimited()). If most pages
-# have become active since, it looks at none of them, and a limit that is set then ends in the OOM killer.
+# Reclaim uses the sizes of the LRU lists, which may be four seconds old (mem_cgroup_flush_stats_ratelimited()). If most
+# pages have become active since then, it scans none of them, and setting a limit ends in the OOM killer.
 limit() { sleep 5; echo $1K >$group/memory.max; }
-# How many since the last time.
+# Count the kills since the last call.
 killed() { now=$(awk '/^oom_kill / { print $2 }' $group/memory.events); killed=$((now - before)); before=$now; }
 """
 
 
 def redis(options: Options) -> str:
-    """Return the lines that save while keys are set: without a limit, with a little room, and with too little."""
+    """Return the lines that save while keys are set: without a limit, with some room, and with too little."""
     keys = options.pick(1000000, 200000, 2000)
     client = f'./redis_client "$PWD/redis.sock" {keys} 700'
     lines = [f"""group redis
@@ -41,13 +42,13 @@ echo "@phase=limit_{percent} keys={keys} | limit_kB=$limit oom_kills=$killed\"""
 
 
 def postgres(options: Options) -> str:
-    """Return the lines of 40 connections that look at rows all over a pool which the limit has no room for."""
+    """Return the lines with which 40 connections read random rows of a pool that does not fit into the limit."""
     pool_mb = options.pick(1024, 256, 64)
     rows = pool_mb * 128 * 15 // 16
     return f"""group postgres
 {postgresql.cluster(pool_mb)}
 (echo 0 >$group/cgroup.procs; as {postgresql.START}) || {{ cat log; exit 1; }}
-# One row a page, found by its place in the file.
+# One row per page, found by its place in the file.
 as "$bin/psql" -q -h "$PWD" postgres -c "create table filler (page text); alter table filler alter page
     set storage plain; insert into filler select repeat('x', 8000) from generate_series(1, {rows})"
 cat >row.sql <<END

@@ -16,8 +16,8 @@ BENCHMARK = Benchmark(
     programs=("micro", "tiny"),
     script=script,
     shown=("ns",),
-    # mmap_munmap and brk have two costs, 6 % apart and each repeatable: a boot has its areas' slabs in one state or the
-    # other, on every kernel.
+    # mmap_munmap and brk have two repeatable costs, 6 % apart. On every kernel, a boot leaves the slabs of their areas
+    # in one of two states.
     least=True,
     boots=(("icount", 5),),
     main=({"op": "fork_exec_exit"}, "ns"),

@@ -3,17 +3,18 @@
 
 from bench.core import Aim, Benchmark, Figure, Options
 
-# What is left of a fault without its clear bounds what is gained.
+# The cost of a fault without the clear limits the gain.
 CEILING = ("hardware's ceiling is some 1.5 times for 4 KB pages, and 7.5 (as measured in 2004) to 10 times for 2 MiB "
            "pages")
-LINES = {"huge": (1, 64, 4096, 0), "small": (1, 16, 0)}  # 0: all of the page
+LINES = {"huge": (1, 64, 4096, 0), "small": (1, 16, 0)}  # 0: the whole page
 
 
 def script(options: Options) -> str:
     """Return the guest's script.
 
-    By the clock sustained repetitions fault 4 GB, which is three times what the pool of a 4 GB guest holds
-    (scrub_stop: 30 %). Counted there is one CPU, so that nothing is zeroed meanwhile: they are few.
+    By the clock, sustained repetitions fault 4 GB, which is three times what the pool of a 4 GB guest holds
+    (scrub_stop: 30 %). When instructions are counted there is one CPU and nothing is zeroed meanwhile, so there are few
+    repetitions.
     """
     mb = options.pick(256 if options.icount else 512, 128, 8)
     alone = options.icount or options.tiny

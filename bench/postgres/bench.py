@@ -36,7 +36,7 @@ def page_tables(readers: int, rows: int) -> str:
 ask() {{ as "$bin/psql" -At -h "$PWD" -c "$1" postgres; }}
 advisory() {{ ask "select count(*) from pg_locks where locktype = 'advisory' and $1"; }}
 until_locks() {{ while [ "$(advisory "$1")" -lt "$2" ]; do sleep 0.3; done; }}
-# The readers wait for a lock after their scan, so that all are there when the tables are counted.
+# The readers wait for a lock after their scan, so that all of them exist when page tables are measured.
 mkfifo hold
 as "$bin/psql" -q -h "$PWD" postgres <hold >/dev/null &
 exec 9>hold

@@ -14,7 +14,7 @@ rmdir /sys/fs/cgroup/pressure"""
 
 
 def script(options: Options) -> str:
-    """Return the guest's script: each case at a moderate size, with few users unless it is at full size."""
+    """Return the guest's script: each case at a moderate size; many users only at full size."""
     mb, most = options.pick(64, 16, 4), options.pick(200, 50, 2)
     lines = [PREPARE]
     for case in ("reclaim", "migrate"):
@@ -26,13 +26,13 @@ def script(options: Options) -> str:
             lines += [f"./aging {kind} {how} {lru} {options.pick(16, 16, 4)}" for how in tables]
     lines.append(f"./single {options.pick(64, 64, 4)} {options.pick(5, 3, 1)}")
     lines += [f"./punch {users} {options.pick(4000, 1000, 50)}" for users in (1, 2)]
-    busy = 0 if options.icount else options.pick(1, 1, 0)  # one CPU would have nothing left for the walker
+    busy = 0 if options.icount else options.pick(1, 1, 0)  # a single CPU would have no time left for the walker
     lines.append(f"./first_touch {options.pick(20, 10, 2)} {options.pick(1000, 500, 50)} {busy}")
     return "\n".join([*lines, CLEAN])
 
 
 def per_page(case: str, kind: str, what: str) -> tuple[Aim, ...]:
-    """Return what is asked of reclaim or migration of one kind of memory: by interrupts, instructions and the clock."""
+    """Return the aims for reclaim or migration of one kind of memory: interrupts, instructions and time."""
     where = {"case": case, "memory": kind}
     full = Aim(f"{what}: flushes of the whole TLB of the CPU that reclaims, a page, fewer", "full_flushes_per_page",
                where, -0.05, "less")

@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Compute what it costs to reclaim memory that many processes share, on machines larger than any that was measured.
+"""Compute what it costs to reclaim memory that many processes share, on machines larger than those measured.
 
-Four ways to get pages out are compared. With vanilla each user has an entry of his own. With shared tables there is
-one entry. Then all CPUs flush for each page, or for each batch of reclaim's, and reclaim need not know who the users
-are; or reclaim walks over all users, and their CPUs flush for each batch, which is what quire does.
+Four ways to reclaim a page are compared. On vanilla each user has its own page-table entry. In the other three the
+users share one entry. In two of these all CPUs flush, for each page or for each batch of reclaim, and reclaim need not
+know who the users are. In the third, reclaim walks over all users, and their CPUs flush for each batch; this is what
+quire does.
 
 This is arithmetic and no measurement. What goes into it:
 
-instructions a page:   10,200, and for each user 2,220 with entries of their own; 11,150, and 1,495 with a shared
-                       one. Counted by `bench/run --icount --quick pressure`, reclaim of what fork shares, columns
-                       off and on: what 50 users cost beyond 8, and the rest.
-users that are walked: all, or one where all CPUs flush. Assumed: such a walk may end at the first user.
+instructions a page:   10,200, plus 2,220 for each user, if each user has its own entry; 11,150, plus 1,495 for each
+                       user, if they share one. Counted by `bench/run --icount --quick pressure`, reclaim of what fork
+                       shares, columns off and on. The difference between 50 and 8 users gives the cost of a user, and
+                       the rest is that of the page.
+users that are walked: all; only one if all CPUs flush. Assumed: such a walk may end at the first user.
 flushes a page:        one for 32 pages, SWAP_CLUSTER_MAX in include/linux/swap.h of Linux 6.12. A page with a dirty
-                       entry is flushed before it is written out, each: set_tlb_ubc_flush_pending() in mm/rmap.c,
-                       shrink_folio_list() in mm/vmscan.c; the benchmark's case single, pageout, two threads counts
-                       that.
+                       entry needs a flush of its own before it is written out: set_tlb_ubc_flush_pending() in
+                       mm/rmap.c, shrink_folio_list() in mm/vmscan.c. The benchmark's case single, pageout, two
+                       threads counts these flushes.
 CPUs that are told:    those that run users at the time (--running), or all. Counted by `bench/run --clock --quick
-                       pressure`: reclaim in batches interrupts no CPU without users, and a flush of all CPUs does
-                       once (case punch, two users).
+                       pressure`: reclaim in batches interrupts no CPU that runs no user; a flush of all CPUs
+                       interrupts each of them once (case punch, two users).
 an instruction:        0.5 ns. Assumed.
-a flush:               1,000 ns and 200 ns for each CPU that is told: https://unseel.com/cs/tlb-shootdown, an
+a flush:               1,000 ns, plus 200 ns for each CPU that is told: https://unseel.com/cs/tlb-shootdown, an
                        overview.
-an interrupt:          404 ns of the CPU that gets it: 1,212 cycles at 3 GHz, as the Shinjuku paper (NSDI 2019) has
-                       it.
+an interrupt:          404 ns of the CPU that gets it: 1,212 cycles at 3 GHz, from the Shinjuku paper (NSDI 2019).
 a TLB miss:            10 ns: https://notes.elimelt.com/operating-systems/benchmarks/tlb.html
 misses after a flush:  64 on each CPU that flushes (--hot-pages). Assumed.
 """
@@ -52,35 +53,33 @@ PAPER = """# What reclaim costs where tables are shared
 {doc}
 ## {gb:g} GB of {users:,} users on {cpus} CPUs
 
-One task reclaims all of it. {running} CPUs run users, the others run what has nothing to do with them. First of pages
-that swap or a file still has as they are, so that reclaim flushes in batches where it may:
+One task reclaims all of it. {running} CPUs run users; the others run unrelated tasks. In the first table the pages are
+clean: swap or a file has the same content, so reclaim flushes in batches where it can:
 
 {table}
 
-Then of pages that are all dirty, each of which is flushed before it is written out, whoever flushes:
+In the second table all pages are dirty. Each is flushed before it is written out, whichever CPUs flush:
 
 {dirty}
 
-"tables" is the memory of the last level's page tables, "walks" and "flushes" the time of the task that reclaims. The
-last two columns are those of a CPU that runs no user: how often it is interrupted, and which part of its time it
-loses.
+"tables" is the memory of the last-level page tables; "walks" and "flushes" are the time of the task that reclaims. The
+last two columns are about a CPU that runs no user: how often it is interrupted, and what part of its time it loses.
 
 ## Other machines
 
-{gb:g} GB of pages that are not dirty, half of the CPUs run users. Seconds of the task that reclaims; where all CPUs
-flush, beside them the part of its time that a CPU without users loses:
+{gb:g} GB of clean pages; half of the CPUs run users. Numbers are seconds of the task that reclaims. If all CPUs flush,
+the part of its time that a CPU without users loses is beside them:
 
 {sizes}
 
-The more users there are, the more of reclaim's time are the walks over them, with entries of their own and with
-shared ones. A flush of all CPUs saves these walks, and others pay for it: for each page, or for each batch, they are
-interrupted all.
+With more users, reclaim spends more of its time on walks over them, whether each has its own entry or they share one.
+A flush of all CPUs saves these walks, but other tasks pay for it: each page, or each batch, interrupts all CPUs.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What memory is reclaimed on, and from whom."""
+    """The machine on which memory is reclaimed, and the users of that memory."""
 
     cpus: int = 128
     users: int = 1000
@@ -97,7 +96,7 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How a page gets out: instructions for it and for each user that is walked, entries, and who flushes how often."""
+    """How a page is reclaimed: instructions for it and for each user walked, its entries, who flushes and how often."""
 
     name: str
     page: int
@@ -152,7 +151,7 @@ def cost(way: Way, machine: Machine) -> Cost:
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table; all columns but the first have numbers."""
+    """Return a table; all columns but the first hold numbers."""
     rule = ["---"] + ["---:"] * (len(header) - 1)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Real programs with much text, where they are installed: a compiler, a database, a script engine, a code generator."""
+"""Real programs with much text, if they are installed: a compiler, a database, a script engine, a code generator."""
 
 from bench.core import Aim, Benchmark, Options
 
@@ -24,7 +24,7 @@ again
 
 
 def others(runs: int) -> str:
-    """Return the lines for those that this machine may not have; they are left out then."""
+    """Return the lines for programs that this machine may not have; those that it lacks are left out."""
     return f"""if have postgres "$(ls /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)"; then
     ./run_program {runs} postgres mnt/postgres mnt/postgres --describe-config
 fi
@@ -43,7 +43,7 @@ fi"""
 
 
 def script(options: Options) -> str:
-    """Return the guest's script: each program on ext4, nothing of which is resident before its first run."""
+    """Return the guest's script: each program on ext4, with no page of it resident before its first run."""
     runs = options.pick(3, 2, 1)
     return f"""truncate -s 512M image
 mkfs.ext4 -q -F -m 0 -b 4096 image
@@ -52,7 +52,7 @@ mount -o loop image mnt
 again() {{
     umount mnt
     mount -o loop image mnt
-    # udev looks at a device that is new, which is not to count.
+    # udev reads a new device; that must not be counted.
     udevadm settle --timeout=60 2>/dev/null || sleep 1
 }}
 have() {{

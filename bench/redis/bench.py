@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Redis: the fork of a snapshot, the latencies while it is written, and what is in it."""
+"""Redis: the fork for a snapshot, the latencies while the snapshot is written, and the snapshot's content."""
 
 from bench.core import Aim, Benchmark, Figure, Options
 

@@ -7,7 +7,7 @@ KINDS = ("children", "sysv", "memfd", "tmpfs")
 
 
 def script(options: Options) -> str:
-    """Return the guest's script: every kind at a moderate size, 200 processes over 512 MB, and what many do at once."""
+    """Return the guest's script: each kind at a moderate size, 200 processes over 512 MB, and many at the same time."""
     mb, processes = options.pick(64, 32, 4), options.pick(40, 40, 3)
     lines = [f"./shm_table {kind} write {mb} 1 {processes}" for kind in KINDS]
     if not options.quick:

@@ -5,18 +5,18 @@ from bench.core import Aim, Benchmark, Figure, Options
 
 
 def sizes(options: Options) -> tuple[int, ...]:
-    """Return how many megabytes of text the generated programs have; the last one is started in all ways."""
+    """Return how many megabytes of text the generated programs have; only the last program runs in all cases."""
     full = (483, 64) if options.icount else (483,)
     return (4,) if options.tiny else (64,) if options.quick else full
 
 
 def programs(options: Options) -> tuple[str, ...]:
-    """Return the programs that are needed in the guest."""
+    """Return the programs that the guest needs."""
     return (*(f"text{mb}" for mb in sizes(options)), "small")
 
 
 def starts(mb: int, calls: int) -> str:
-    """Return the lines for the starts on ext4: two, one when the kernel has had a second, two without calls."""
+    """Return the lines for the starts on ext4: two, one a second later, and two that load the text without calls."""
     return f"""truncate -s {mb + 64}M image
 mkfs.ext4 -q -F -m 0 -b 4096 image
 mount -o loop image mnt
@@ -41,7 +41,7 @@ def script(options: Options) -> str:
     calls = options.pick(100000 if options.icount else 4000000, 100000, 1000)
     lines = "\numount mnt\nrm image\n".join(starts(mb, calls) for mb in sizes(options))
     return f"""mkdir -p mnt
-# udev looks at a device that is new, which is not to count.
+# udev reads a new device; that must not be counted.
 settle() {{ udevadm settle --timeout=60 2>/dev/null || sleep 1; }}
 again() {{
     umount mnt

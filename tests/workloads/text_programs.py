@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Run real programs with much text from an ext4 file system, in a guest, with the text feature off and on.
 
-Prints for each, as `@` lines: the kB of text of the program's own file or library, the kB in whole blocks, the most of
-it that a PMD mapped at any time of a later run, and the page faults of a run with the feature off, of the first and of
-the third with it on. Programs that this machine does not have are named and left out.
+For each program, an `@` line has the kB of text of its own file or library, the kB in whole blocks, and the most of it
+that a PMD mapped at any time of a later run. It also has the page faults of a run with the feature off, and of the
+first and the third run with it on. Programs that this machine does not have are named and left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NODE = "let s = 0; for (let i = 0; i < 30; i++) s += JSON.stringify([...Array(40
 
 @dataclass(frozen=True)
 class Program:
-    """A program: the file whose text counts, what else it needs beside it, and its command; {dir} is their folder."""
+    """A program: the file whose text counts, the files it needs beside that, and its command; {dir} is their folder."""
 
     name: str
     file: str
@@ -40,7 +40,7 @@ class Program:
 
 
 def programs(c: str, cxx: str, ir: str) -> list[Program]:
-    """Return what to run; `c` and `cxx` are preprocessed, `ir` is LLVM's."""
+    """Return what to run; `c` and `cxx` are preprocessed sources, `ir` is LLVM's IR."""
     gcc = str(Path(subprocess.run(["gcc", "-print-prog-name=cc1"], stdout=subprocess.PIPE, text=True,
                                   check=True).stdout.strip()).parent)
     options = ("-quiet", "-O2", "-fpreprocessed", "-w")
@@ -73,7 +73,7 @@ def settle() -> None:
 
 
 def run(command: list[str], env: dict[str, str], file: str, look: bool) -> tuple[int, dict[str, int]]:
-    """Run a command; return its page faults and, with `look`, the largest sizes of the file's text seen."""
+    """Run a command; return its page faults and, with `look`, the largest sizes of the file's text that were seen."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     most = {"text_kB": 0, "eligible_kB": 0, "pmd_kB": 0}
     with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What quirectl is made of: the kernel's surface, and the commands that show and change it."""
+"""The modules of quirectl: the kernel's interface, and the commands that show and change it."""

@@ -19,7 +19,7 @@ FAILED, USAGE = 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that does not print its usage before an error, which begins as those of all commands."""
+    """A parser that prints no usage before an error; the error line begins as in all our commands."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line, and exit with status 2."""
@@ -105,7 +105,7 @@ def _add_settings(where: Any) -> None:
 
 
 def _add_reports(where: Any) -> None:
-    """Add the commands that write files for others to read."""
+    """Add the commands that write reports for other programs and people."""
     command = _add(where, "metrics", metrics.metrics, "counters, gauges, knobs and states in Prometheus' text format")
     command.add_argument("--output", type=Path, metavar="FILE",
                          help="a file, which is replaced as a whole; default standard output")
@@ -115,7 +115,7 @@ def _add_reports(where: Any) -> None:
 
 
 def _add_processes(where: Any) -> None:
-    """Add the commands that tell of processes."""
+    """Add the commands that report on processes."""
     for name, run, text in (
         ("ps", processes.processes, "what processes share"),
         ("rmap", processes.rmap_command, "what the reverse map of anonymous memory takes"),
@@ -149,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Do what the command line asks; 0, 1 if the kernel or the state refuses, 2 for a wrong command line."""
+    """Run the command; return 0, or 1 if the kernel or its state refuses, or 2 for a wrong command line."""
     args = parser().parse_args(argv)
     try:
         elsewhere = getattr(args, "anywhere", False) and not (args.root / "sys/kernel/mm/quire").is_dir()

@@ -39,7 +39,7 @@ def status(quire: Quire, args: argparse.Namespace) -> None:
 
 
 def switch(quire: Quire, args: argparse.Namespace) -> None:
-    """Switch features on or off, or drain them, and print the command that takes it back."""
+    """Switch features on or off, or drain them, and print the command that undoes it."""
     failed = []
     for feature in quire.chosen(args.feature):
         before = quire.state(feature)
@@ -56,7 +56,7 @@ def switch(quire: Quire, args: argparse.Namespace) -> None:
 
 
 def show_stats(now: Counters, before: Counters | None, seconds: float, nonzero: bool) -> None:
-    """Print the counters, and rates if there is a reading from before."""
+    """Print the counters, and rates if there is an earlier reading."""
     rows = [["FEATURE", "COUNTER", "VALUE"] + (["PER SECOND"] if before else [])]
     for feature, stats in now.items():
         for name, value in stats.items():
@@ -70,7 +70,7 @@ def show_stats(now: Counters, before: Counters | None, seconds: float, nonzero: 
 
 
 def stats_command(quire: Quire, args: argparse.Namespace) -> None:
-    """Print counters once, or again and again with their rates."""
+    """Print counters once, or repeatedly with their rates."""
     features = quire.chosen(args.feature)
     reading = {f: quire.stats(f) for f in features}
     if args.json:
@@ -110,7 +110,7 @@ def gauges_command(quire: Quire, args: argparse.Namespace) -> None:
 
 
 def knobs_explain(quire: Quire | None, args: argparse.Namespace) -> None:
-    """Print what is known of each knob; on a quire kernel, of those that it has."""
+    """Print what is known of each knob; on a quire kernel, only of the knobs that it has."""
     if quire:
         features = quire.chosen(args.feature)
     else:
@@ -131,7 +131,7 @@ def knobs_get(quire: Quire, args: argparse.Namespace) -> None:
 
 
 def knobs_set(quire: Quire, args: argparse.Namespace) -> None:
-    """Set one knob and print the command that takes it back."""
+    """Set one knob and print the command that undoes it."""
     if args.feature == "all":
         raise Refused("this command takes one feature, not all.")
     (feature,) = quire.chosen(args.feature)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """What is known of each knob: its bounds, its default, its unit and what it does.
 
-The kernel is what decides; tests/test_knobs.py holds this table against its source. A knob that is not here, of a newer
-kernel, can be read and set all the same.
+The kernel decides; tests/test_knobs.py compares this table with the kernel's source. A knob of a newer kernel that is
+missing here can still be read and set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Knob:
-    """A knob; `low` to `high` are the numbers that it takes, `words` what it takes in place of numbers."""
+    """A knob. It takes the numbers from `low` to `high`, or, if `words` is set, what `words` says instead."""
 
     feature: str
     name: str
@@ -26,7 +26,7 @@ class Knob:
 
     @property
     def bounds(self) -> str:
-        """Return what it takes, in words."""
+        """Return the values that the knob takes, as text."""
         if self.words:
             return self.words
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
@@ -34,7 +34,7 @@ class Knob:
 
 @dataclass(frozen=True)
 class Gauge:
-    """A number, or several, that the kernel shows beside a feature's knobs."""
+    """One or more numbers that the kernel shows beside a feature's knobs."""
 
     feature: str
     name: str
@@ -108,7 +108,7 @@ GAUGES = (
 
 
 def find(feature: str, name: str) -> Knob | None:
-    """Return what is known of a knob, None where that is nothing."""
+    """Return the table's entry for a knob, None if there is none."""
     return next((knob for knob in KNOBS if (knob.feature, knob.name) == (feature, name)), None)
 
 

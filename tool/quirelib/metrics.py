@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The command that writes counters, gauges, knobs and states in Prometheus' text format.
 
-Names are quire_FEATURE_COUNTER_total and quire_FEATURE_GAUGE; kB are told as bytes. States and knobs have a label for
-the feature, and a knob's number is in its own unit. What a kernel has more than this program knows is told, too.
+Names are quire_FEATURE_COUNTER_total and quire_FEATURE_GAUGE; values in kB are printed as bytes. States and knobs have
+a label for the feature, and a knob's number is in its own unit. Files of a newer kernel that this program does not know
+are printed, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from quirelib.output import write_whole
 from quirelib.surface import Quire, read
 
 STATES = ("on", "off", "draining", "disabled_by_warning")
-# These are among the counters in stats/, but what they tell of can become less.
+# These are among the counters in stats/, but their values can also fall.
 LEVELS = {("prezero", "zeroed_pages"), ("prezero", "quarantined_pages")}
 BLOCKS = re.compile(r"Node +(\d+), zone +(\w+) +([\d ]+)")
 
@@ -25,12 +26,12 @@ Sample = tuple[dict[str, str], int]
 
 
 def label(value: str) -> str:
-    """Return the value of a label as the format wants it."""
+    """Escape the value of a label as the format requires."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
-    """Return a metric's lines; none where it has no samples."""
+    """Return the lines of a metric; "" if it has no samples."""
     lines = []
     for labels, value in samples:
         inner = ",".join(f'{key}="{label(said)}"' for key, said in labels.items())
@@ -68,7 +69,7 @@ def gauges(quire: Quire, feature: str) -> str:
 
 
 def _blocks(lines: str) -> list[Sample]:
-    """Return what is in lines like those of /proc/buddyinfo; nothing where they are none."""
+    """Return the samples in lines like those of /proc/buddyinfo; none if the text has no such lines."""
     return [({"node": node, "zone": zone, "order": str(order)}, int(number))
             for node, zone, numbers in BLOCKS.findall(lines) for order, number in enumerate(numbers.split())]
 

@@ -12,7 +12,7 @@ from quirelib.surface import Refused
 
 
 def write_whole(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """Write a file so that others see what was there or all of what is new; "-" is standard output. Raises Refused."""
+    """Write a file atomically: readers see the old content or the new. "-" is standard output. Raises Refused."""
     data = content.encode() if isinstance(content, str) else content
     if str(path) == "-":
         sys.stdout.flush()
@@ -21,7 +21,8 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o644) -> None:
         return
     temporary = ""
     try:
-        # Not in /tmp, for only in one filesystem is it renamed at once; no reader takes a name with a dot for its own.
+        # Not in /tmp: a rename is atomic only within a filesystem. Readers ignore the file, as its name begins with a
+        # dot.
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with open(fd, "wb") as file:
             file.write(data)

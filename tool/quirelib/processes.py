@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The commands that tell of processes."""
+"""The commands that report on processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BLOCK = 2 << 20
 
 
 def read_processes(quire: Quire, pids: list[int], file: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, name and a proc file's text of all processes, or of some, in the order of their numbers.
+    """Yield the PID, the name and the text of a file in /proc/PID of all processes, or of some, in the order of PIDs.
 
-    Passed over is what has ended, is another user's, or has no such file in this kernel.
+    A process is skipped if it has ended, belongs to another user, or has no such file in this kernel.
     """
     for pid in sorted(int(p.name) for p in quire.proc.iterdir() if p.name.isdigit()):
         if pids and pid not in pids:
@@ -32,7 +32,7 @@ def read_processes(quire: Quire, pids: list[int], file: str) -> Iterator[tuple[i
 
 
 def processes(quire: Quire, args: argparse.Namespace) -> None:
-    """Print what processes share, of those that the kernel tells about."""
+    """Print what each process shares, for the processes that the kernel reports on."""
     found: list[dict[str, Any]] = [{"pid": pid, "name": name, "quire": text.strip().splitlines()}
                                    for pid, name, text in read_processes(quire, args.pid, "quire")]
     if args.json:
@@ -55,7 +55,7 @@ RMAP_KEYS = {"areas": "rmap_areas", "borrowed": "rmap_borrowed", "inside": "rmap
 
 
 def rmap_command(quire: Quire, args: argparse.Namespace) -> None:
-    """Print what the reverse map of anonymous memory takes, per process and in all."""
+    """Print how much memory the reverse map of anonymous memory takes, per process and in all."""
     found: list[dict[str, Any]] = []
     for pid, name, text in read_processes(quire, args.pid, "quire"):
         told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
@@ -75,9 +75,9 @@ def rmap_command(quire: Quire, args: argparse.Namespace) -> None:
 
 
 def text_of(smaps: str) -> dict[str, dict[str, int]]:
-    """Return, for each file whose text is mapped, kB of it: all, in whole blocks that a PMD can map, and mapped so.
+    """Return the kB of each file's mapped text: all of it, what is in whole blocks that fit a PMD, and what a PMD maps.
 
-    A block can be mapped by a PMD where its address and its offset in the file are equal modulo 2 MiB.
+    A PMD can map a block if its address and its offset in the file are equal modulo 2 MiB.
     """
     found: dict[str, dict[str, int]] = {}
     current: dict[str, int] | None = None
@@ -122,7 +122,7 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def sharers(quire: Quire, sort: str) -> list[dict[str, Any]]:
-    """Return the processes that share something, first those with the most; of others' numbers one kernel has some."""
+    """Return the processes that share something, the largest first; a number that the kernel lacks counts as 0."""
     found = []
     for pid, name, text in read_processes(quire, [], "quire"):
         told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
@@ -143,7 +143,7 @@ def show_top(found: list[dict[str, Any]], lines: int) -> None:
 
 
 def top_command(quire: Quire, args: argparse.Namespace) -> None:
-    """Print who shares the most, on a terminal again and again."""
+    """Print the processes that share the most; on a terminal, print them repeatedly."""
     if args.json:
         print(json.dumps(sharers(quire, args.sort)[:args.lines], indent=2))
         return

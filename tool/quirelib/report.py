@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The command that packs what a report of a fault should have, and no secrets, into one file."""
+"""The command that packs what a bug report needs, without secrets, into one file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT = re.compile(r"(quire|mem|memmap|transparent_hugepage\w*|thp_\w+|hugepages|
                   r"(intel_|amd_)?iommu[.\w]*|preempt|cgroup[.\w]*|zswap[.\w]*|ro|rw|quiet|splash|debug|"
                   r"panic\w*|loglevel)(=|$)")
 STAMP = re.compile(r"^(?:<\d+>)?(?:\[[^]]*\] ?)*")
-# Registers, and what lies on the stack or where code ran, may be anybody's data.
+# Registers, stacks and bytes of code may hold anybody's data.
 DATA = re.compile(r"\b(R[A-D]X|R[SD]I|RBP|R\d\d|CR\d|DR\d|FS|GS|CS|PKRU|ORIG_RAX): |\bRSP: |\bCode: |^Stack: ")
 BEGIN = re.compile(r"\[ cut here \]|BUG: unable to handle|\bOops: |general protection fault")
 END, LONGEST = "---[ end trace", 300
@@ -70,7 +70,7 @@ def log(_quire: Quire, _root: Path) -> str:
 
 
 def of_quire(lines: list[str]) -> list[str]:
-    """Return those of the log's lines that quire wrote, and traces that name it."""
+    """Return the lines of the log that quire wrote, and the traces that mention quire."""
     kept: list[str] = []
     trace: list[str] | None = None
     for line in lines:
@@ -122,7 +122,7 @@ def pack(files: dict[str, str], folder: str) -> bytes:
 
 
 def bugreport(quire: Quire, args: argparse.Namespace) -> None:
-    """Pack what a report should have, and say what that is."""
+    """Pack what a report needs, and print a list of it."""
     listing = "\n".join(f"{name:<14} {what}" for name, what, _ in PARTS)
     files = {"README.txt": README.format(release=quire.release(), version=quire.version(), files=listing)}
     for name, _, collect in PARTS:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The commands that write what is set to a file, and set what a file says.
+"""The commands that save the settings to a file, and apply the settings in a file.
 
-A line of the file is `feature.knob = value`; `feature.enabled` is the switch. What follows a # is a comment. Lines are
-applied in their order, so knobs that are to hold from the start come before their feature's switch.
+A line of the file is `feature.knob = value`; `feature.enabled` is the switch. A # starts a comment. Lines are applied
+in their order, so knobs that must hold from the start come before their feature's switch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BROKEN = "# The kernel had switched it off because of an inconsistency.\n"
 
 
 def save_text(quire: Quire) -> str:
-    """Return what is set as the text of a file: of each feature first the knobs, then the switch."""
+    """Return the settings as the text of a file: for each feature first the knobs, then the switch."""
     parts = [HEAD.format(release=quire.release(), version=quire.version())]
     for feature in quire.features():
         values = {knob: read(path) for knob, path in quire.knobs(feature).items()}
@@ -39,7 +39,7 @@ def save_text(quire: Quire) -> str:
 
 
 def save(quire: Quire, args: argparse.Namespace) -> None:
-    """Write what is set to a file."""
+    """Write the settings to a file."""
     path = args.output or args.root / DEFAULT
     write_whole(path, save_text(quire))
     if str(path) != "-":
@@ -47,7 +47,7 @@ def save(quire: Quire, args: argparse.Namespace) -> None:
 
 
 def parse(line: str) -> tuple[str, str, str] | None:
-    """Return a line's feature, knob and value, None where it has none; raises Refused."""
+    """Return a line's feature, knob and value, None if the line has no setting; raises Refused."""
     said = line.split("#", 1)[0].strip()
     if not said:
         return None
@@ -59,7 +59,7 @@ def parse(line: str) -> tuple[str, str, str] | None:
 
 
 def put(quire: Quire, feature: str, knob: str, value: str) -> tuple[str, str]:
-    """Set one knob or switch where it differs; return its value before and after."""
+    """Set one knob or switch if its value differs; return its value before and after."""
     if feature == "all":
         raise Refused("a line sets one feature, not all.")
     quire.chosen(feature)
@@ -79,7 +79,7 @@ def put(quire: Quire, feature: str, knob: str, value: str) -> tuple[str, str]:
 
 
 def apply(quire: Quire, args: argparse.Namespace) -> None:
-    """Set what a file says, line by line; what is refused is reported, and the others are set."""
+    """Apply a file line by line; report the lines that are refused, and apply the others."""
     path: Path = args.file or args.root / DEFAULT
     changed = unchanged = refused = 0
     for number, line in enumerate(_lines(path), 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a quire kernel offers in /sys and /proc, and why it refuses."""
+"""The interface of a quire kernel in /sys and /proc, and explanations of why the kernel refuses something."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 def read(path: Path) -> str:
-    """Return a file's text without the newline at its end, or "-" where the kernel only takes values."""
+    """Return a file's text without the newline at its end, or "-" if the file is write-only."""
     if path.exists() and not path.stat().st_mode & 0o444:
         return "-"
     try:
@@ -39,7 +39,7 @@ def read(path: Path) -> str:
 
 
 class Quire:
-    """The kernel's surface, below a root folder which is / but in tests."""
+    """The kernel's interface, below a root folder, which is / except in tests."""
 
     def __init__(self, root: Path) -> None:
         self.top = root / "sys/kernel/mm/quire"
@@ -61,7 +61,7 @@ class Quire:
         return read(path) if path.is_file() else "unknown"
 
     def features(self) -> list[str]:
-        """Return the features that are built in: ours in their order, then others."""
+        """Return the features that are built in: those that we know in our order, then others."""
         found = {p.name for p in self.top.iterdir() if (p / "enabled").is_file()}
         return [f for f in FEATURES if f in found] + sorted(found - set(FEATURES))
 
@@ -88,7 +88,7 @@ class Quire:
         return {p.name: int(read(p)) for p in sorted(folder.iterdir())}
 
     def knob_path(self, feature: str, knob: str, gauges: bool = False) -> Path:
-        """Return the file of a knob, or, if these are wanted too, of a gauge."""
+        """Return the file of a knob or, with `gauges`, of a gauge."""
         paths = self.knobs(feature)
         known = ", ".join(paths) or "none"
         if knob in paths:
@@ -120,7 +120,7 @@ class Quire:
     def write(self, path: Path, value: str, what: str) -> None:
         """Write a value, or raise Refused with what to do next."""
         try:
-            # One write(2) that must not make a file where the kernel has none.
+            # A single write(2) that must not create a file if the kernel has none.
             fd = os.open(path, os.O_WRONLY)
             try:
                 os.write(fd, value.encode())
@@ -158,14 +158,14 @@ class Quire:
 
 
 def bounds(path: Path) -> str:
-    """Return a sentence that says what a knob's file takes, "" where that is not known."""
+    """Return a sentence that says what a knob's file takes, "" if that is not known."""
     feature = "prezero" if path.name in SYSCTLS else path.parent.name
     knob = knobs.find(feature, path.name)
     return f" It takes {knob.bounds} ({knob.unit})." if knob else ""
 
 
 def columns(rows: list[list[str]]) -> str:
-    """Return lines with aligned columns; the further lines of a cell come below its first one."""
+    """Return lines with aligned columns; further lines of a cell are below its first line."""
     lines = []
     for row in rows:
         cells = [cell.splitlines() or [""] for cell in row]
