@@ -171,7 +171,7 @@ TEST_F_TIMEOUT(bystander, written_program_is_waited_for, 600)
 {
 	long collapsed = stat_of("collapsed_blocks");
 
-	ASSERT_EQ(0, write_file(WRITEBACK, "20"));
+	ASSERT_EQ(0, write_file(WRITEBACK, "100"));
 	ASSERT_EQ(0, copy_program());
 	ASSERT_EQ(0, start(&self->p, COPY, NULL));
 	ASSERT_EQ(0, touch(&self->p));

@@ -18,6 +18,10 @@
 #define PROGRAM	FOLDER "/program"
 #define LIBRARY	FOLDER "/library"
 
+/* In hundredths of a second: the worker waits for a file that was written. */
+#define EXPIRE		"/proc/sys/vm/dirty_expire_centisecs"
+#define WRITEBACK	"/proc/sys/vm/dirty_writeback_centisecs"
+
 #define ROLES	3
 #define ROUNDS	5	/* of the library's writer */
 #define OPENED	4	/* how often the program was not running, at least */
@@ -206,6 +210,8 @@ FIXTURE_SETUP(writers)
 	NEED_TEXT_FEATURE();
 	ASSERT_EQ(0, fresh_program(PROGRAM));
 	ASSERT_EQ(0, make_program(LIBRARY, &three_blocks));
+	ASSERT_EQ(0, write_file(EXPIRE, "100"));
+	ASSERT_EQ(0, write_file(WRITEBACK, "50"));
 	score = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, (void *)score);
 	signal(SIGPIPE, SIG_IGN);
@@ -223,6 +229,9 @@ FIXTURE_SETUP(writers)
 FIXTURE_TEARDOWN(writers)
 {
 	defaults();
+	/* What Linux begins with. */
+	write_file(EXPIRE, "3000");
+	write_file(WRITEBACK, "500");
 	unlink(PROGRAM);
 	unlink(LIBRARY);
 }
