@@ -63,27 +63,47 @@ static inline bool file_is_right(const char *path)
 	return right;
 }
 
-/* Maps the program's file as a library is mapped, and waits until its blocks are huge. */
-static inline unsigned char *map_huge(const char *path)
+/* Maps the program's file as a library is mapped. */
+static inline unsigned char *map_whole(const char *path)
+{
+	return map_file(path, FILE_SIZE);
+}
+
+/*
+ * Maps a file until so many kB of it are mapped by PMD, and returns that mapping, or NULL. The
+ * worker gives a file up if nothing more of it is read for a while, as may happen on a machine
+ * with other work, until it is mapped again; @maps is increased by how often that was done.
+ */
+static inline unsigned char *map_until_huge(unsigned char *(*map)(const char *), const char *path,
+					    long kb, int *maps)
 {
 	double end = seconds() + LIMIT_S;
-	unsigned char *map;
 
 	do {
 		double round = seconds() + LIMIT_S / 8;
+		unsigned char *found = map(path);
 
-		map = map_file(path, FILE_SIZE);
-		if (!map)
+		if (!found)
 			return NULL;
+		++*maps;
 		do {
-			read_pages(map, FILE_SIZE);
-			if (pmd_mapped(0, path) == 4 * BLOCK_KB)
-				return map;
+			read_pages(found, FILE_SIZE);
+			if (pmd_mapped(0, path) == kb)
+				return found;
 			usleep(20000);
 		} while (seconds() < round);
-		munmap(map, FILE_SIZE);
+		munmap(found, FILE_SIZE);
 	} while (seconds() < end);
+	print_counters();
 	return NULL;
+}
+
+/* Maps the program's file as a library is mapped, and waits until its blocks are huge. */
+static inline unsigned char *map_huge(const char *path)
+{
+	int maps = 0;
+
+	return map_until_huge(map_whole, path, 4 * BLOCK_KB, &maps);
 }
 
 static inline int write_file(const char *path, const char *text)

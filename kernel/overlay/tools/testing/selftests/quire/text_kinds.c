@@ -253,39 +253,36 @@ static unsigned char *map_library(const char *path)
 	return text == MAP_FAILED ? NULL : (unsigned char *)map;
 }
 
-/* How many kB of a library are mapped by PMD, once the worker has collapsed so many blocks. */
-static long huge_library(const char *path, long collapsed)
+/* Are all blocks of a library mapped by PMD after a while, and is its text right? */
+static bool library_is_huge(const char *path, int *maps)
 {
-	unsigned char *map = map_library(path);
-	long kb = -1;
+	unsigned char *map = map_until_huge(map_library, path, 3 * BLOCK_KB, maps);
+	bool right = map && text_is_right(map + PAGE, 0, three_blocks.pages);
 
-	if (!map)
-		return -1;
-	read_pages(map, FILE_SIZE);
-	if (wait_stat("collapsed_blocks", collapsed)) {
-		read_pages(map, FILE_SIZE);
-		kb = pmd_mapped(0, path);
-	}
-	if (!text_is_right(map + PAGE, 0, three_blocks.pages))
-		kb = -1;
-	munmap(map, FILE_SIZE);
-	return kb;
+	if (map)
+		munmap(map, FILE_SIZE);
+	return right;
 }
 
 /* On ext4, which places mappings by itself, and on overlayfs, which leaves that to the feature. */
 TEST_F_TIMEOUT(kinds, library_as_the_linker_maps_it, 600)
 {
 	long collapsed = stat_of("collapsed_blocks"), placed = stat_of("placed_map");
+	int maps = 0, above = 0;
 
-	EXPECT_EQ(3 * BLOCK_KB, huge_library(PROGRAM, collapsed + 3));
+	EXPECT_TRUE(library_is_huge(PROGRAM, &maps));
+	EXPECT_EQ(collapsed + 3, stat_of("collapsed_blocks"));
 	EXPECT_EQ(placed, stat_of("placed_map"));
 	ASSERT_EQ(0, make_program(OTHER, &three_blocks));
 	mkdir(OVERLAY, 0755);
 	ASSERT_EQ(0, mount("none", OVERLAY, "overlay", MS_RDONLY, "lowerdir=" FOLDER ":/dev/shm"));
-	EXPECT_EQ(3 * BLOCK_KB, huge_library(OVERLAY "/other", collapsed + 6));
-	EXPECT_EQ(placed + 1, stat_of("placed_map"));
+	EXPECT_TRUE(library_is_huge(OVERLAY "/other", &above));
+	EXPECT_EQ(placed + above, stat_of("placed_map"));
 	/* What is huge on the overlay is huge on the filesystem below. */
-	EXPECT_EQ(3 * BLOCK_KB, huge_library(OTHER, collapsed + 6));
+	maps = 0;
+	EXPECT_TRUE(library_is_huge(OTHER, &maps));
+	EXPECT_EQ(1, maps);
+	EXPECT_EQ(collapsed + 6, stat_of("collapsed_blocks"));
 	EXPECT_EQ(0, umount2(OVERLAY, 0));
 	rmdir(OVERLAY);
 }

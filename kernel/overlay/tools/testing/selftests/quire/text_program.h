@@ -371,6 +371,14 @@ static inline double seconds(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
+/* Say what the feature has counted, for the log of a test that fails. */
+static inline void print_counters(void)
+{
+	fflush(stdout);
+	if (system("cd " FEATURE "stats && grep -v '^0$' * | sed 's/^/# /'"))
+		printf("# no counters\n");
+}
+
 /* Wait until a counter is at least `want`. */
 static inline bool wait_stat(const char *name, long want)
 {
@@ -378,7 +386,11 @@ static inline bool wait_stat(const char *name, long want)
 
 	while (stat_of(name) < want && seconds() < end)
 		usleep(20000);
-	return stat_of(name) >= want;
+	if (stat_of(name) >= want)
+		return true;
+	printf("# %s did not become %ld:\n", name, want);
+	print_counters();
+	return false;
 }
 
 /* Switches the feature on, with its defaults except for a short delay. */
