@@ -16,20 +16,34 @@ import ktap
 from guest import boot, splat
 
 FOLDER = "/sys/kernel/mm/quire/prezero"
+# On the debug kernel, only the soak runs these.
+SLOW = ("prezero_split",)
 WORKLOADS = Path(__file__).parent / "workloads"
 
 
 @pytest.mark.debug
-def test_basic(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
+def test_basic(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """Switches and knobs work, the pool has hits, and every path that must clear the mark of a zeroed page does.
+
+    Huge blocks are split for base pages only while little of free memory is in smaller blocks.
 
     Only the plain kernel has the movable zone for memory hotplug and the contiguous area: on the debug kernel, KASAN's
     shadow takes most of the zone.
     """
-    areas = "" if kernel == "debug" else " movablecore=1G cma=64M"
-    report = selftest("prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
+    slow, areas = ((), "") if kernel == "debug" else (SLOW, " movablecore=1G cma=64M")
+    # In this order: prezero_split needs memory that is not in pieces yet.
+    reports = selftests(*slow, "prezero_basic", append=f"quire=prezero{areas}", cpus=2, timeout=1200)
     absent = {"page_reporting"} | ({"memory_hotplug", "contiguous_area"} if kernel == "debug" else set())
-    assert {name.split()[0].split(".")[-1] for name in report.skipped} == absent, report.skipped
+    skipped = reports["prezero_basic"].skipped
+    assert {name.split()[0].split(".")[-1] for name in skipped} == absent, skipped
+
+
+@pytest.mark.soak
+@pytest.mark.debug
+@pytest.mark.debug_only
+def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+    """The selftests that are slow on the debug kernel pass there, too."""
+    selftests(*SLOW, append="quire=prezero", timeout=1200)
 
 
 def test_init_on_alloc(selftest: Callable[..., ktap.Report]) -> None:

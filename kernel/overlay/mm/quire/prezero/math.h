@@ -64,4 +64,20 @@ static inline unsigned int prezero_pause_ms(unsigned long pages, unsigned int ra
 	return due > spent ? due - spent : 0;
 }
 
+/**
+ * prezero_may_split - may a zeroed huge block be split though smaller dirty blocks are free
+ * @small: free pages of the zone in dirty blocks that are smaller than a huge page
+ * @free: all its free pages
+ *
+ * Small blocks that are passed over again and again grow in number, at the price of huge
+ * ones. A few do not matter.
+ *
+ * Context: any.
+ * Return: whether small blocks make up at most a 32nd of free memory.
+ */
+static inline bool prezero_may_split(unsigned long small, unsigned long free)
+{
+	return small <= free / 32;
+}
+
 #endif /* _MM_QUIRE_PREZERO_MATH_H */

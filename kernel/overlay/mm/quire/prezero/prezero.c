@@ -203,13 +203,31 @@ static struct page *zeroed_of(struct zone *zone, unsigned int order, int mt)
 }
 
 /*
+ * Free pages in blocks that are smaller than a huge page and not zeroed. Blocks of all migrate
+ * types count: there is no count by type, and whatever is in pieces is missing for huge pages.
+ */
+static unsigned long small_dirty_pages(struct zone *zone)
+{
+	struct prezero_zone *z = quire_prezero_zone(zone);
+	unsigned long pages = 0;
+	unsigned int order;
+
+	lockdep_assert_held(&zone->lock);
+	for (order = 0; order < pageblock_order; order++)
+		pages += (zone->free_area[order].nr_free - z->blocks[order]) << order;
+	return pages;
+}
+
+/*
  * May a zeroed huge block be split while there are smaller blocks that are not zero? Only a
  * movable one: with other types an early split makes unmovable memory take over another
- * movable block earlier.
+ * movable block earlier. And only as long as free memory is in large blocks: otherwise
+ * programs that come and go would leave ever more of it in pieces.
  */
 static bool spares_huge(struct zone *zone, int mt)
 {
-	return mt == MIGRATE_MOVABLE && quire_prezero_zone_has_enough(zone);
+	return mt == MIGRATE_MOVABLE && quire_prezero_zone_has_enough(zone) &&
+	       prezero_may_split(small_dirty_pages(zone), zone_page_state(zone, NR_FREE_PAGES));
 }
 
 /**

@@ -41,6 +41,15 @@ static void rate(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_pause_ms(0, 8, 0), 0U);
 }
 
+static void few_small_blocks(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, prezero_may_split(0, 0));
+	KUNIT_EXPECT_TRUE(test, prezero_may_split(0, 31));
+	KUNIT_EXPECT_FALSE(test, prezero_may_split(1, 31));
+	KUNIT_EXPECT_TRUE(test, prezero_may_split(1000, 32000));
+	KUNIT_EXPECT_FALSE(test, prezero_may_split(1001, 32000));
+}
+
 static void is_zero(struct kunit *test)
 {
 	u8 *buf = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
@@ -125,6 +134,7 @@ static struct kunit_case prezero_cases[] = {
 	KUNIT_CASE(share),
 	KUNIT_CASE(hysteresis),
 	KUNIT_CASE(rate),
+	KUNIT_CASE(few_small_blocks),
 	KUNIT_CASE(is_zero),
 	KUNIT_CASE(engines_are_not_trusted),
 	KUNIT_CASE(the_cpu_zeroes),

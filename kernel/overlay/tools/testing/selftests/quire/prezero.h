@@ -139,6 +139,19 @@ static inline bool fresh_is_zero(size_t size, int advice)
 	return good;
 }
 
+/* The counts, by order, in a line of zeroed_blocks or /proc/buddyinfo. */
+static inline char *counts_of(char *line)
+{
+	int head = 0;
+
+	sscanf(line, "Node %*d, zone %*s%n", &head);
+	if (!head) {
+		fprintf(stderr, "cannot read %s", line);
+		exit(1);
+	}
+	return line + head;
+}
+
 /* The number of marked blocks of an order, in all zones. */
 static inline unsigned long zeroed_blocks(unsigned int order)
 {
@@ -147,12 +160,9 @@ static inline unsigned long zeroed_blocks(unsigned int order)
 	char line[512];
 
 	while (file && fgets(line, sizeof(line), file)) {
+		char *at = counts_of(line);
 		unsigned long value = 0;
-		char *at = line;
-		int head = 0;
 
-		sscanf(line, "Node %*d, zone %*s%n", &head);
-		at += head;
 		for (unsigned int i = 0; i <= order; i++)
 			value = strtoul(at, &at, 10);
 		blocks += value;
@@ -172,5 +182,23 @@ static inline bool fresh_start(void)
 	       !put(FOLDER "engine", "cpu") &&
 	       !put(FOLDER "enabled", "1");
 }
+
+/* Begins a test case of a fixture; ends it as skipped where it cannot run. */
+#define PREZERO_SETUP() do {								\
+	if (access(FOLDER "enabled", W_OK))						\
+		SKIP(return, "no prezero, or not root");				\
+	if (!have_checker())								\
+		SKIP(return, "no checker (CONFIG_QUIRE_DEBUG), or no debugfs");		\
+	ASSERT_TRUE(fresh_start());							\
+	ASSERT_EQ(0UL, stat_of("zeroed_pages"));					\
+} while (0)
+
+/* Ends a test case. If a mark were wrong, the checker would have switched the feature off. */
+#define PREZERO_TEARDOWN() do {								\
+	EXPECT_EQ(0UL, checked("dirty_blocks"));					\
+	EXPECT_EQ(0UL, checked("miscounted_pages"));					\
+	EXPECT_FALSE(reads(FOLDER "state", "disabled_by_warning"));			\
+	put(FOLDER "enabled", "2");							\
+} while (0)
 
 #endif

@@ -26,21 +26,12 @@ FIXTURE(prezero) {
 
 FIXTURE_SETUP(prezero)
 {
-	if (access(FOLDER "enabled", W_OK))
-		SKIP(return, "no prezero, or not root");
-	if (!have_checker())
-		SKIP(return, "no checker (CONFIG_QUIRE_DEBUG), or no debugfs");
-	ASSERT_TRUE(fresh_start());
-	ASSERT_EQ(0UL, stat_of("zeroed_pages"));
+	PREZERO_SETUP();
 }
 
-/* If a mark were wrong, the checker would have switched the feature off. */
 FIXTURE_TEARDOWN(prezero)
 {
-	EXPECT_EQ(0UL, checked("dirty_blocks"));
-	EXPECT_EQ(0UL, checked("miscounted_pages"));
-	EXPECT_FALSE(reads(FOLDER "state", "disabled_by_warning"));
-	put(FOLDER "enabled", "2");
+	PREZERO_TEARDOWN();
 }
 
 TEST_F_TIMEOUT(prezero, wrong_values_change_nothing, 600)
@@ -134,70 +125,6 @@ TEST_F_TIMEOUT(prezero, an_empty_pool_costs_one_clear, 600)
 	EXPECT_GE(misses, 16UL);
 	EXPECT_LT(misses, 24UL);
 	munmap(start, size);
-}
-
-/* The size exceeds the dirty pages that are left on the CPUs' lists. */
-TEST_F_TIMEOUT(prezero, base_pages_come_from_split_blocks, 600)
-{
-	const size_t size = 128 * MB;
-	unsigned long hits;
-	char *start;
-
-	ASSERT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
-	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	hits = stat_of("hit_order0");
-	start = map(size, MADV_NOHUGEPAGE);
-	ASSERT_NE(NULL, start);
-	EXPECT_TRUE(all_zero(start, size));
-	EXPECT_GT(stat_of("hit_order0") - hits, 0UL);
-	munmap(start, size);
-}
-
-/* Leaves @pages free dirty pages between used pages of the mapping that it returns. */
-static char *leave_holes(size_t pages)
-{
-	char *start = map(2 * pages * PAGE, MADV_NOHUGEPAGE);
-	size_t i;
-
-	if (!start)
-		return NULL;
-	memset(start, 0xa5, 2 * pages * PAGE);
-	for (i = 0; i < pages; i++)
-		madvise(start + 2 * i * PAGE, PAGE, MADV_DONTNEED);
-	return start;
-}
-
-/* Faults in base pages; returns how many of these faults hit. */
-static unsigned long hits_of(size_t pages)
-{
-	unsigned long hits = stat_of("hit_order0");
-	char *start = map(pages * PAGE, MADV_NOHUGEPAGE);
-
-	if (!start || !all_zero(start, pages * PAGE))
-		return 0;
-	hits = stat_of("hit_order0") - hits;
-	munmap(start, pages * PAGE);
-	return hits;
-}
-
-/*
- * While the pool has more than scrub_start, small dirty blocks are left alone. Below that, they
- * are used before a zeroed huge block is split. Even then there are some thousand zeroed pages,
- * which were on the CPUs' lists.
- */
-TEST_F_TIMEOUT(prezero, a_full_pool_spares_huge_blocks, 600)
-{
-	const size_t holes = 64 * MB / PAGE, some = holes / 2, most = holes * 3 / 4;
-	char *start = leave_holes(holes);
-
-	ASSERT_NE(NULL, start);
-	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "300"));
-	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	EXPECT_GT(hits_of(some), some / 2);
-	ASSERT_EQ(0, put(SYSCTL "scrub_start", "1000"));
-	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	EXPECT_LT(hits_of(most), most * 3 / 4);
-	munmap(start, 2 * holes * PAGE);
 }
 
 /* Memory that was dirtied again and again is zero whenever it is fresh. */
