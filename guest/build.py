@@ -207,6 +207,24 @@ def _ending(process: subprocess.Popen[str]) -> Iterator[str]:
         process.terminate()
 
 
+def _mark(variant: str) -> Path:
+    return paths.BUILD / variant / "compiling"
+
+
+def _mend(variant: str) -> None:
+    """Delete the command files that the last build may have left cut, if it was killed.
+
+    kbuild writes them in place, and make stops for good at one that is cut. All that fixdep has written completely ends
+    with a target without a recipe; the other command files belong to steps that are quickly repeated.
+    """
+    if not _mark(variant).exists():
+        return
+    since = _mark(variant).stat().st_mtime
+    for path in objects_of(variant).rglob(".*.cmd"):
+        if path.stat().st_mtime >= since and not path.read_bytes().endswith(b"):\n"):
+            path.unlink()
+
+
 def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: dict[str, str] | None = None) -> int:
     """Run make, with the variables `extra` in its environment; return how many objects it compiled."""
     log = paths.BUILD / variant / "build.log"
@@ -218,6 +236,8 @@ def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: di
     command = make_command(variant, f"-j{jobs}", *goals)
     # This build has its own log: ccache's statistics also count other builds, and they are not ours to reset.
     _cache_log(variant).unlink(missing_ok=True)
+    _mend(variant)
+    _mark(variant).touch()
     variables = {**environment(), "CCACHE_STATSLOG": str(_cache_log(variant)), **(extra or {})}
     terminal = sys.stderr.isatty()
     with open(log, "w", encoding="utf-8") as output, subprocess.Popen(
@@ -238,6 +258,7 @@ def compile_goals(variant: str, goals: tuple[str, ...] = ("bzImage",), extra: di
         print("\r\033[K", end="", file=sys.stderr)
     if process.returncode:
         raise _failed(f"{variant}: the build failed", log)
+    _mark(variant).unlink()
     if fresh and whole:
         paths.write_whole(_count(variant), str(_objects_made(variant)))
     return done

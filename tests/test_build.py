@@ -108,6 +108,28 @@ def test_interrupted_build_resumes(tmp_path: Path, how: signal.Signals) -> None:
                                                                                    for p in shop.objects()]
 
 
+def test_killed_build_leaves_no_cut_command(tmp_path: Path) -> None:
+    """Command files that a killed build has left cut are deleted before the next; older and whole ones are not."""
+    shop = Workshop(tmp_path)
+    first = shop.start("6")
+    while len(shop.objects()) < 5 and first.poll() is None:
+        time.sleep(0.01)
+    files = {".1.o.cmd": ("savedcmd_1.o := gcc\n\n$(deps_1.o):\n", True), ".2.o.cmd": ("savedcmd_2.o := g", False),
+             ".3.a.cmd": ("savedcmd_3.a := ar\n", False), ".4.a.cmd": ("savedcmd_4.a := ar\n", True)}
+    folder = shop.base / "o-vanilla"
+    for name, (text, _) in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    os.utime(folder / ".4.a.cmd", (1, 1))
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    second = shop.start()
+    said = second.communicate()[1]
+    assert second.returncode == 0, said
+    assert {name: (folder / name).exists() for name in files} == {name: kept for name, (_, kept) in files.items()}
+    (folder / ".2.o.cmd").write_text("savedcmd_2.o := g", encoding="utf-8")
+    assert shop.start().wait() == 0 and (folder / ".2.o.cmd").exists()
+
+
 def test_objects_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Building objects makes no kernel. A whole build completes and counts them; its kernel survives the next one."""
     shop = Workshop(tmp_path)
@@ -342,7 +364,9 @@ def test_guests_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: 
 
 @pytest.mark.parametrize("limit, last, reason", [
     ("BOOT_LIMIT_OTHERS", "sleep 600", "the guest did not reach its init within 1 s: run fewer guests at once"),
-    ("POWEROFF_LIMIT", "printf 'started\\nstatus 0\\n' > {folder}/protocol; sleep 600", "not power off within 1 s: "),
+    ("POWEROFF_LIMIT", "printf 'started\\nended\\n' > {folder}/protocol; sleep 600", "not power off within 1 s: "),
+    ("POWEROFF_LIMIT", "printf 'started\\nended\\nstatus 0\\n' > {folder}/protocol; sleep 600",
+     "not power off within 1 s: "),
 ])
 def test_guests_that_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, last: str, reason: str) -> None:
     """A guest that hangs before or after its command is killed, and the reason says where to look."""
@@ -352,11 +376,11 @@ def test_guests_that_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit
     monkeypatch.setattr(boot, "_vng", lambda folder, *rest: ["sh", "-c", last.format(folder=folder)])
     monkeypatch.setattr(boot, "ATTEMPTS", 1)
     monkeypatch.setattr(boot, limit, 1.0)
-    result = boot.run("true", memory="1G", kvm=False)
+    result = boot.run("true", memory="1G", timeout=1, kvm=False)
     assert result.status == boot.HUNG and reason in result.reason and "guest/run --console" in result.reason
 
 
-STATUS = "printf 'started\\nstatus {}\\n' >$folder/protocol"
+STATUS = "printf 'started\\nended\\nstatus {}\\n' >$folder/protocol"
 SHOT = "echo started >$folder/protocol; echo 137 >$folder/qemu.status"
 
 
