@@ -2,13 +2,15 @@
 """Boot a kernel variant with virtme-ng, run a command in it, and judge what the kernel said.
 
 The guest's script finds two virtio ports by name in sysfs and writes to files on the host through them. One port
-carries the command's output, the other the script's own messages (started, status, tainted, leak). The serial console
-goes to a third file, so panics are recorded too. Nothing depends on the guest writing back its file systems.
+carries the command's output, the other the script's own messages (started, ended, leak, tainted, status). The serial
+console goes to a third file, so panics are recorded too. Nothing depends on the guest writing back its file systems.
 
 The root is always 9p, although virtme-ng prefers virtiofs: Debian 12 and 13 differ in which virtiofsd works, and guests
 should be the same everywhere. The mount is cached, which is not the default of 9p. A read() from an uncached file pins
 the program's buffer, as direct I/O does; nearly every process of a guest would have pinned memory, while hardly any
 process on a real machine has.
+
+guest/init comes first in the PATH of virtme-ng's init, and replaces the slowest program that it runs.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ port() {
 		[ "$(cat "$name")" = "$1" ] && { name=${name%/name}; echo "/dev/${name##*/}"; return; }
 	done
 }
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mounted() { grep -q " $2 $1 " /proc/mounts || { mkdir -p "$2"; mount -t "$1" none "$2"; }; }
 exec 3>"$(port quire.protocol)"
 echo -1000 >/proc/self/oom_score_adj
@@ -173,7 +176,8 @@ def _vng(folder: Path, kernel: Path, memory: str, cpus: int, append: str, icount
             span = f",cpus={first}-{first + share - 1}" if share else ""
             command += ["--numa", f"{megabytes}M{span}"]
             first += share
-    for option in append.split():
+    # Linux passes the parameters that it does not know to init, as environment variables.
+    for option in (f"PATH={paths.REPO / 'guest/init'}", *append.split()):
         command += ["--append", option]
     return command
 
