@@ -89,6 +89,7 @@ echo started >&3
 	exec bash "$run/command"
 ) </dev/null >/run/quire.output 2>&1
 status=$?
+echo ended >&3
 # A daemon that the command left behind may hold the pipe.
 for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
@@ -114,7 +115,7 @@ class BootError(Exception):
 
 @dataclass
 class Result:
-    """The result of a command in a guest."""
+    """The result of a command in a guest: its own time (seconds), and the guest's before it and after it."""
 
     status: int
     output: str
@@ -122,6 +123,8 @@ class Result:
     splats: list[splat.Splat] = field(default_factory=list)
     seconds: float = 0.0
     reason: str = ""
+    to_init: float = 0.0
+    to_end: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -336,6 +339,7 @@ def _run_once(guest: _Guest, boot_limit: float, timeout: float) -> tuple[Result,
 
     It is not a failure of the host if the kernel complained, or if the command has a status or reached its limit.
     """
+    begun = time.monotonic()
     in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
     if guest.said("started") is None:
         guest.kill()
@@ -343,21 +347,34 @@ def _run_once(guest: _Guest, boot_limit: float, timeout: float) -> tuple[Result,
         result.console += _read(guest.folder / "vng")
         return result, "" if result.splats else "init"
     started, timed_out = time.monotonic(), ""
-    if not guest.wait(lambda: guest.said("status") is not None, timeout):
+    if not guest.wait(lambda: guest.said("ended") is not None, timeout):
         timed_out = NO_END.format(timeout)
-    seconds = time.monotonic() - started
-    if not timed_out and not guest.wait(lambda: False, POWEROFF_LIMIT):
+    ended = time.monotonic()
+    # The search for leaks comes before the status.
+    if not timed_out and not (guest.wait(lambda: guest.said("status") is not None, max(timeout, POWEROFF_LIMIT)) and
+                              guest.wait(lambda: False, POWEROFF_LIMIT)):
         timed_out = NO_POWEROFF.format(POWEROFF_LIMIT)
     guest.kill()
-    result = _judge(guest, timed_out, seconds)
+    result = _judge(guest, timed_out, ended - started)
+    result.to_init, result.to_end = started - begun, time.monotonic() - ended
     finished = timed_out or guest.said("status") or result.splats
     return result, "command" if not finished and guest.ended_by_signal() else ""
 
 
+def _test() -> str:
+    """Return the test that runs, "" for none."""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
+
+
 def _start_again(reason: str, attempt: int) -> None:
     print(f"guest: {reason}; starting it again", file=sys.stderr, flush=True)
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
-    paths.note("restarts", test=test, reason=reason, attempt=attempt)
+    paths.note("restarts", test=_test(), reason=reason, attempt=attempt)
+
+
+def _note_times(kernel: str, result: Result) -> None:
+    if _test():
+        paths.note("guests", test=_test(), kernel=kernel, to_init=round(result.to_init, 1),
+                   seconds=round(result.seconds, 1), to_end=round(result.to_end, 1))
 
 
 def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: int = 2, append: str = "",
@@ -392,6 +409,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
                 result, failed = _run_once(guest, BOOT_LIMIT.get(kernel, BOOT_LIMIT_OTHERS), timeout)
             finally:
                 guest.kill()
+            _note_times(kernel, result)
             if not failed or attempt == ATTEMPTS or (failed == "command" and not rerun):
                 break
             rerun = rerun and failed != "command"

@@ -3,8 +3,8 @@
 """Run pytest and print `N passed, N failed, N skipped` as the last line; --sum adds up earlier runs.
 
 The counts of each run are kept in build/counts. A run that never reached its tests (a failed build, an error while
-collecting) counts as one failed. Before the counts, the output says how long the builds and the tests took, and which
-guests were started again.
+collecting) counts as one failed. Before the counts, the output says how long the builds, the tests and their guests
+took, and which guests were started again.
 """
 
 from __future__ import annotations
@@ -48,6 +48,17 @@ def restarts(since: float) -> str:
     return "\n".join([f"guests started again: {len(found)}", *(f"  {one['test']}: {one['reason']}" for one in found)])
 
 
+def guests(since: float) -> str:
+    """Report how many guests the tests started since a time, and how long they took: start, command, end."""
+    found = paths.notes("guests", since)
+    lines = []
+    for kernel in sorted({one["kernel"] for one in found}):
+        times = [[one[key] for one in found if one["kernel"] == kernel] for key in ("to_init", "seconds", "to_end")]
+        lines.append("  {:<24}{:8,}: {:,.0f} s to start, {:,.0f} s of commands, {:,.0f} s to end".format(
+            kernel, len(times[0]), *map(sum, times)))
+    return "\n".join(["guests, all seconds added up:", *lines])
+
+
 def phases(since: float) -> str:
     """Report how long each build and run of tests took that ended since a time, and how much came from ccache."""
     found = paths.notes("phases", since)
@@ -70,6 +81,7 @@ def run(name: str, arguments: list[str], since: float | None = None) -> int:
         counter.counts["failed"] = 1
     keep(name, counter.counts)
     print(phases(begin if since is None else since))
+    print(guests(begin))
     print(restarts(begin))
     print(line(counter.counts), flush=True)
     return code
@@ -90,6 +102,7 @@ def total(names: list[str]) -> int:
         for key in counts:
             counts[key] += one.get(key, 0)
     print(phases(0))
+    print(guests(0))
     print(restarts(0))
     print(line(counts), flush=True)
     return 1 if counts["failed"] else 0

@@ -136,6 +136,25 @@ def test_a():
     assert test.strip().endswith("test_sample.py::test_a: no init")
 
 
+def test_what_guests_took_is_told(tmp_path: Path) -> None:
+    """A run adds up, for each kernel, how long the guests of its tests took to start, for commands, and to end."""
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts/guests").write_text(
+        json.dumps({"at": 1.0, "kernel": "quire", "to_init": 900, "seconds": 0, "to_end": 0}) + "\n", encoding="utf-8")
+    done = run_suite(tmp_path, f"""
+import sys; sys.path.insert(0, {str(paths.REPO)!r})
+from pathlib import Path
+from guest import boot, paths
+def test_a():
+    paths.BUILD = Path({str(tmp_path)!r})
+    for kernel, seconds in (("quire", 4000), ("debug", 20), ("quire", 2)):
+        boot._note_times(kernel, boot.Result(0, "", "", seconds=seconds, to_init=1.5, to_end=5))
+""")
+    told = [" ".join(line.split()) for line in done.stdout.split("guests, all seconds added up:\n")[1].splitlines()[:2]]
+    assert told == ["debug 1: 2 s to start, 20 s of commands, 5 s to end",
+                    "quire 2: 3 s to start, 4,002 s of commands, 10 s to end"], done.stdout
+
+
 def test_what_it_took_is_told(tmp_path: Path) -> None:
     """A run reports its own time and no earlier builds; the sum reports all of them, with the share from ccache."""
     noted = [{"at": 1.0, "phase": "build of quire", "seconds": 1405.6, "objects": 40, "hits": 9, "misses": 31},
