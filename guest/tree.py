@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from guest import cli, paths
+from guest import cli, mirrors, paths
 
 # Large folders of the kernel that hooks do not touch are hard-linked. The others are copied, so that an editor that
 # writes in place cannot change the base through build/tree.
@@ -300,6 +300,10 @@ def make_base() -> str:
 def update(force: bool = False) -> list[str]:
     """Make build/base and build/tree. The caller holds the build lock."""
     make_base()
+    try:
+        mirrors.check(paths.BASE)
+    except mirrors.MirrorError as error:
+        raise TreeError(str(error)) from error
     return make_tree(paths.BASE, paths.TREE, paths.HOOKS, paths.OVERLAY, force)
 
 

@@ -72,6 +72,7 @@ ROWS: list[tuple[str, str]] = [
     ("guest/boot.py guest/run", f"build run {INPUT}"),
     ("guest/splat.py", "splat run::test_splats_are_seen_and_named"),
     ("guest/tree.py base.conf", f"tree build docs packages {SOURCES}"),
+    ("guest/mirrors.py kernel/mirrors", "mirrors"),
     ("guest/packages.py requirements.txt", "packages"),
     ("pyproject.toml", "lint"),
     ("guest/*", f"build tree ktap {INPUT}"),
