@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Make Debian packages of the quire kernel in build/deb, to be installed beside the distribution's kernel.
 
+Two more packages make one installation of it: quire-tools (guest/deb_tools.py), and quire, which depends on this kernel
+and on the tools (guest/deb_meta.py).
+
 The configuration is the one that Debian uses for its own kernel (package linux-config-6.12), that of the running
 kernel, or any other. kernel/config/deb.config is merged into it, and every symbol in deb.config is verified. The
 kernel's name contains "-quire", so the stock kernel stays installed and bootable. The kernel's own `make bindeb-pkg`
@@ -12,15 +15,13 @@ from __future__ import annotations
 import argparse
 import lzma
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from guest import build, cli, packages, paths, tree
+from guest import build, cli, deb_meta, deb_tools, debhelper, packages, paths, tree
 
 VARIANT = "deb"
-OUTPUT = paths.BUILD / "deb"
+OUTPUT = debhelper.OUTPUT
 SOURCE_NAME = "linux-quire"
 FLAVOURS = ("amd64", "cloud-amd64")
 ROOM = 12 << 30
@@ -57,9 +58,7 @@ def configure(config: Path) -> None:
 
 def revision() -> str:
     """Return the packages' revision: the number of commits to our part of the kernel, which only grows."""
-    done = subprocess.run(["git", "rev-list", "--count", "HEAD", "--", "kernel"], cwd=paths.REPO, text=True,
-                          check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return done.stdout.strip() or "1"
+    return debhelper.git(["rev-list", "--count", "HEAD"], ("kernel",)) or "1"
 
 
 def collect() -> list[Path]:
@@ -77,11 +76,14 @@ def collect() -> list[Path]:
 
 
 def make(config: Path, headers: bool = True) -> list[Path]:
-    """Build the packages and return them."""
+    """Build the packages of the kernel and return them."""
     with paths.build_lock():
         tree.make_base()
         tree.update()
         configure(config)
+        # A build that was killed may have left some.
+        for old in build.objects_of(VARIANT).parent.glob("linux-*.deb"):
+            old.unlink()
         version = tree.kernel_version(paths.TREE)
         profiles = ["nokerneldbg"] + ([] if headers else ["nokernelheaders"])
         build.compile_goals(VARIANT, ("bindeb-pkg",), {
@@ -97,24 +99,6 @@ def make(config: Path, headers: bool = True) -> list[Path]:
     return made
 
 
-def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
-    """Make packages and print their paths and how to install them, or why there are none; return the exit status."""
-    try:
-        found = [path.relative_to(paths.REPO) for path in made()]
-    except (build.BuildError, tree.TreeError, OSError, MemoryError) as error:
-        print(f"error: {cli.explain(error)}", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError as error:
-        print(f"error: `{' '.join(map(str, error.cmd))}` failed (its messages are above): fix that and run "
-              f"`make {goal}` again", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    print("\n".join(map(str, found)))
-    print(f"install: sudo apt install {' '.join(f'./{path}' for path in found)}{then}", file=sys.stderr)
-    return 0
-
-
 def asked(args: argparse.Namespace) -> list[Path]:
     """Make the packages that a command line asks for, if the disk has room for them."""
     config = args.config or debian_config(args.flavour)
@@ -125,7 +109,11 @@ def asked(args: argparse.Namespace) -> list[Path]:
     if free < room:
         raise build.BuildError(f"{free >> 30} GB are free for build/, about {room >> 30} GB are needed: make room, "
                                "or take the flavour cloud-amd64")
-    return make(config, not args.no_headers)
+    # The tools take seconds: if debhelper cannot work here, that shows before the kernel is built.
+    tools = deb_tools.make()
+    kernel = make(config, not args.no_headers)
+    image = next(path for path in kernel if path.name.startswith("linux-image-"))
+    return [*kernel, tools, deb_meta.make(image)]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -137,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     source.add_argument("--config", type=Path, help="or a configuration, such as /boot/config-$(uname -r)")
     parser.add_argument("--no-headers", action="store_true", help="no package with the headers for other modules")
     args = parser.parse_args(argv)
-    return tell("deb", lambda: asked(args), "; then boot it with quire=on, or switch features on at run time "
+    return debhelper.tell("deb", lambda: asked(args), "; then boot it with quire=on, or switch features on at run time "
                 "(tool/quirectl)")
 
 

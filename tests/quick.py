@@ -66,7 +66,8 @@ ROWS: list[tuple[str, str]] = [
     ("kernel/overlay/tools/*", "fork::test_selftests shm::test_selftests rmap::test_selftests text::test_collapse"),
     ("kernel/hooks/series kernel/hooks/00*", f"core {HOOKS}"),
     ("kernel/config/deb.config", "deb"),
-    ("guest/deb.py guest/deb_tools.py", "deb deb_tools"),
+    ("guest/deb.py guest/deb_tools.py guest/debhelper.py", "deb deb_meta deb_tools"),
+    ("guest/deb_meta.py guest/meta/*", "deb_meta"),
     ("tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
     ("guest/boot.py guest/run", f"build run {INPUT}"),
@@ -92,6 +93,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
     ("tests/kernel_surface.py", "knobs settings reports monitoring"),
+    ("tests/fake_deb.py", "deb_meta"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
@@ -109,7 +111,7 @@ STYLE: list[tuple[str, str]] = [
     ("kernel/overlay/mm/quire/*.[ch] kernel/overlay/include/*.h", "lint"),
 ]
 # Test files of which no test that runs here needs a kernel.
-HOST = {"attribute", "build", "completion", "deb", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
+HOST = {"attribute", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
         "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "simulate",
         "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, SOURCES, *PYTHON}
