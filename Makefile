@@ -10,7 +10,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 SUITE = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools check quick lint check-debug soak bench results clean distclean
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
@@ -24,6 +24,7 @@ help:
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off|quire-jump|vanilla-jump)'
 	@echo 'make deb          all Debian packages, to install: kernel and tools (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make deb-tools    the package of quirectl and what belongs to it alone; builds no kernel'
+	@echo 'make apt-repo     an apt repository in build/apt of the packages that were made (KEY=key of gpg, to sign it)'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
 	@echo 'LINUX=PATH        with any of these: a tree or tarball of Linux 6.12.y in place of the one that apt has'
 	@echo 'make clean        remove build/, except the Python venv (make distclean: all of it)'
@@ -39,6 +40,9 @@ deb: packages
 
 deb-tools:
 	@python3 -m guest.deb_tools
+
+apt-repo:
+	@python3 -m guest.apt_repo $(if $(KEY),--key '$(KEY)')
 
 demo: packages
 	@$(BUILD) quire

@@ -83,10 +83,10 @@ def make(folder: Path, output: Path, **environment: str) -> Path:
     return Path(shutil.move(made[0], output / made[0].name))
 
 
-def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
-    """Make packages and print their paths and how to install them, or why there are none; return the exit status."""
+def attempt(goal: str, work: Callable[[], None]) -> int:
+    """Do the work of a goal of the Makefile; print in one line why it failed, and return the exit status."""
     try:
-        found = [path.relative_to(paths.REPO) for path in made()]
+        work()
     except (build.BuildError, tree.TreeError, OSError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
@@ -96,6 +96,13 @@ def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    print("\n".join(map(str, found)))
-    print(f"install: sudo apt install {' '.join(f'./{path}' for path in found)}{then}", file=sys.stderr)
     return 0
+
+
+def tell(goal: str, made: Callable[[], list[Path]], then: str = "") -> int:
+    """Make packages and print their paths and how to install them, or why there are none; return the exit status."""
+    def work() -> None:
+        found = [path.relative_to(paths.REPO) for path in made()]
+        print("\n".join(map(str, found)))
+        print(f"install: sudo apt install {' '.join(f'./{path}' for path in found)}{then}", file=sys.stderr)
+    return attempt(goal, work)

@@ -30,6 +30,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 # Packages that only one command needs.
 LATER: dict[str, tuple[str, ...]] = {
     "to package": ("debhelper",),
+    "for an apt repository": ("apt-utils", "dpkg-dev", "gpg", "gpg-agent"),
 }
 
 

@@ -68,6 +68,7 @@ ROWS: list[tuple[str, str]] = [
     ("kernel/config/deb.config", "deb"),
     ("guest/deb.py guest/deb_tools.py guest/debhelper.py", "deb deb_meta deb_tools"),
     ("guest/deb_meta.py guest/meta/*", "deb_meta"),
+    ("guest/apt_repo.py", "apt_repo"),
     ("tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
     ("guest/boot.py guest/run", f"build run {INPUT}"),
@@ -93,7 +94,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
     ("tests/kernel_surface.py", "knobs settings reports monitoring"),
-    ("tests/fake_deb.py", "deb_meta"),
+    ("tests/fake_deb.py", "apt_repo deb_meta"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
@@ -111,9 +112,9 @@ STYLE: list[tuple[str, str]] = [
     ("kernel/overlay/mm/quire/*.[ch] kernel/overlay/include/*.h", "lint"),
 ]
 # Test files of which no test that runs here needs a kernel.
-HOST = {"attribute", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets",
-        "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets", "settings", "simulate",
-        "splat", "text_sets", "tree"}
+HOST = {"apt_repo", "attribute", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs", "ktap",
+        "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets",
+        "settings", "simulate", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

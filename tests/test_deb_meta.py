@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import subprocess
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_a_newer_kernel_is_an_upgrade(tmp_path: Path, folders: Path) -> None:
         made.append(debhelper.field(package, "Version"))
         assert f"{name} (>= {version})" in debhelper.field(package, "Depends")
         assert sorted(folders.glob("*.deb")) == sorted([package, tools])
-    for old, new in zip(made, made[1:]):
+    for old, new in itertools.pairwise(made):
         subprocess.run(["dpkg", "--compare-versions", old, "lt", new], check=True)
 
 
