@@ -19,6 +19,7 @@ stat() { cat $feature/stats/"$1"; }
 cat /sys/block/vda/dev > /sys/power/resume 2> /dev/null
 mkswap /dev/vda > /dev/null && swapon /dev/vda || echo "no swap"
 echo 0 > /proc/sys/vm/scrub_start
+echo 1 > $feature/scrub_unused
 echo 1 > $feature/enabled
 echo 1 > $feature/verify
 dd if=/dev/urandom of=/data bs=1M count=32 2> /dev/null

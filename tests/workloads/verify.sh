@@ -11,6 +11,7 @@ mkswap /dev/zram0 > /dev/null && swapon /dev/zram0 || exit 1
 echo always > /sys/kernel/mm/transparent_hugepage/enabled
 echo 1 > $feature/verify
 echo 0 > $feature/scrub_order_min
+echo 1 > $feature/scrub_unused
 echo 10 > $feature/sleep_milliseconds
 echo 500 > /proc/sys/vm/scrub_start
 echo 900 > /proc/sys/vm/scrub_stop

@@ -64,6 +64,9 @@ KNOBS = (
          "1: zero memory now, until each zone has the share that scrub_stop sets; write-only"),
     Knob("prezero", "scrub_order_min", 0, 10, "9", "order of pages",
          "the smallest free blocks that are zeroed; 9 is 2 MiB"),
+    Knob("prezero", "scrub_unused", 0, 1, "1", "switch",
+         "0: zero only memory that was freed since the feature was switched on, as virtual machines do by default; "
+         "1: zero all free memory"),
     Knob("prezero", "sleep_milliseconds", 10, 60000, "200", "milliseconds",
          "how long kscrubd sleeps before it looks for work again"),
     Knob("prezero", "trust_engine_stop", 0, 1, "0", "switch",

@@ -56,13 +56,13 @@ DECLARE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 /* The flag that may be set on a page that comes from a free list. */
 #define QUIRE_PREZERO_FLAG	(1UL << PG_zeroed)
 
-/* kscrubd waits for a block of at least this order; NR_PAGE_ORDERS: it does not wait. */
-extern unsigned int quire_prezero_lacks;
+/* The knob scrub_order_min: kscrubd takes free blocks of at least this order. */
+extern unsigned int quire_scrub_order_min;
 
 void __quire_prezero_unmark(struct page *page, unsigned int order);
 void __quire_prezero_take_pcp(struct page *page, unsigned int order);
 void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
-			   unsigned int marked);
+			   unsigned int marked, bool unused);
 void __quire_prezero_split(struct page *page, unsigned int low,
 			   unsigned int high, int mt);
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
@@ -104,18 +104,21 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
  * @order: its order
  * @mt: the migrate type of its list
  * @marked: how many of its pages are known to be zero
+ * @unused: whether what was put on the list was not in use before (FPI_UNUSED)
  *
- * Marks the block if all its pages are.
+ * Marks the block if all its pages are. Tells kscrubd of a block that it would take, and notes
+ * where memory was freed. Moves what was not in use to the list's head if there are zeroed
+ * blocks, which are looked for at the tail.
  *
  * Vanilla: does nothing here.
  *
  * Context: zone->lock is held.
  */
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
-				       int mt, unsigned int marked)
+				       int mt, unsigned int marked, bool unused)
 {
-	if (quire_prezero_marks() && (marked || order >= READ_ONCE(quire_prezero_lacks)))
-		__quire_prezero_freed(page, order, mt, marked);
+	if (quire_prezero_marks() && (marked || order >= READ_ONCE(quire_scrub_order_min)))
+		__quire_prezero_freed(page, order, mt, marked, unused);
 }
 
 /**
@@ -409,7 +412,7 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 }
 
 static inline void quire_prezero_freed(struct page *page, unsigned int order,
-				       int mt, unsigned int marked)
+				       int mt, unsigned int marked, bool unused)
 {
 }
 

@@ -121,11 +121,23 @@ void __quire_prezero_take_pcp(struct page *page, unsigned int order)
 	prezero_count(PREZERO_LOST_TAKEN, 1L << order);
 }
 
-void __quire_prezero_freed(struct page *page, unsigned int order, int mt, unsigned int marked)
+void __quire_prezero_freed(struct page *page, unsigned int order, int mt, unsigned int marked,
+			   bool unused)
 {
+	struct zone *zone = page_zone(page);
+
+	lockdep_assert_held(&zone->lock);
 	if (marked != 1U << order) {
-		lost(PREZERO_LOST_MERGED, marked);
-		if (order >= READ_ONCE(quire_prezero_lacks))
+		/* Before the wakeup: kscrubd might leave the block out. */
+		bool used = quire_prezero_note_freed(page_to_pfn(page), unused);
+
+		if (marked)
+			lost(PREZERO_LOST_MERGED, marked);
+		/* It went to the tail, where zeroed_of() looks for zeroed blocks. */
+		if (unused && quire_prezero_zone(zone)->blocks[order])
+			list_move(&page->buddy_list, &zone->free_area[order].free_list[mt]);
+		if (order >= READ_ONCE(quire_prezero_lacks) &&
+		    (used || READ_ONCE(quire_scrub_unused)))
 			quire_prezero_scrub_wake();
 	} else if (mark(page, order, mt)) {
 		not_taken(marked);
@@ -493,6 +505,7 @@ int quire_prezero_strip(void)
 		ret = -EBUSY;
 	}
 	cpus_read_unlock();
+	quire_prezero_look_again();
 	return ret;
 }
 
@@ -535,6 +548,9 @@ static int prezero_start(void)
 		pr_info("stays off: %s\n", why);
 		return -EOPNOTSUPP;
 	}
+	/* While there may be marks, what was freed before this start still counts. */
+	if (!static_key_enabled(&quire_prezero_marks_key))
+		quire_prezero_forget_all_used();
 	static_branch_enable(&quire_prezero_marks_key);
 	ret = quire_prezero_scrub_start();
 	if (ret)
@@ -542,12 +558,13 @@ static int prezero_start(void)
 	return ret;
 }
 
-/* A new minimum may give kscrubd blocks to look for. */
-static ssize_t scrub_order_min_store(struct kobject *kobj, struct kobj_attribute *attr,
-				     const char *buf, size_t len)
+/* The new value may give kscrubd blocks to look for. */
+static ssize_t blocks_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t len)
 {
 	ssize_t ret = quire_uint_store(kobj, attr, buf, len);
 
+	quire_prezero_look_again();
 	quire_prezero_scrub_wake();
 	return ret;
 }
@@ -598,8 +615,12 @@ QUIRE_ATTR_WO(scrub_now);
 QUIRE_ATTR_RO(zeroed_blocks);
 QUIRE_ATTR_RW(engine);
 static struct quire_uint_attr scrub_order_min_knob = {
-	.attr = __ATTR(scrub_order_min, 0644, quire_uint_show, scrub_order_min_store),
+	.attr = __ATTR(scrub_order_min, 0644, quire_uint_show, blocks_store),
 	.value = &quire_scrub_order_min, .min = 0, .max = MAX_PAGE_ORDER,
+};
+static struct quire_uint_attr scrub_unused_knob = {
+	.attr = __ATTR(scrub_unused, 0644, quire_uint_show, blocks_store),
+	.value = &quire_scrub_unused, .min = 0, .max = 1,
 };
 QUIRE_UINT_KNOB(rate_mb_per_second, quire_scrub_rate_mb, 0, 1000000);
 QUIRE_UINT_KNOB(sleep_milliseconds, quire_scrub_sleep_ms, 10, 60000);
@@ -612,6 +633,7 @@ static const struct attribute * const prezero_knobs[] = {
 	&scrub_now_knob.attr,
 	&zeroed_blocks_knob.attr,
 	&scrub_order_min_knob.attr.attr,
+	&scrub_unused_knob.attr.attr,
 	&rate_mb_per_second_knob.attr.attr,
 	&sleep_milliseconds_knob.attr.attr,
 	&verify_knob.attr.attr,
@@ -636,6 +658,7 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_LOST_TAKEN] = "lost_taken",
 	[PREZERO_SKIPPED_BUSY] = "skipped_busy",
 	[PREZERO_SKIPPED_LOW] = "skipped_low_memory",
+	[PREZERO_SKIPPED_UNUSED] = "skipped_unused",
 	[PREZERO_ENGINE_PAGES] = "engine_pages",
 	[PREZERO_ENGINE_FAILURES] = "engine_failures",
 	[PREZERO_ENGINE_DROPS] = "engine_drops",
@@ -666,7 +689,7 @@ static int __init prezero_init(void)
 	prezero_zones = kcalloc(nr_node_ids * MAX_NR_ZONES, sizeof(*prezero_zones), GFP_KERNEL);
 	if (!prezero_zones)
 		return -ENOMEM;
-	ret = quire_prezero_scrub_init();
+	ret = quire_prezero_used_init() ?: quire_prezero_scrub_init();
 	if (ret)
 		return ret;
 	return quire_register(&quire_prezero_feature);

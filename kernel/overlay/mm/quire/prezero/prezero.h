@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the files of prezero share: prezero.c keeps the marks, scrub.c makes
- * them, engine.c and dma.c zero the memory for scrub.c, check.c checks the marks,
- * prezero_test.c tests what needs no guest.
+ * them, used.c knows what memory has been in use, engine.c and dma.c zero the memory
+ * for scrub.c, check.c checks the marks, prezero_test.c tests what needs no guest.
  */
 #ifndef _MM_QUIRE_PREZERO_H
 #define _MM_QUIRE_PREZERO_H
@@ -29,6 +29,7 @@ enum prezero_counter {
 	PREZERO_LOST_TAKEN,
 	PREZERO_SKIPPED_BUSY,
 	PREZERO_SKIPPED_LOW,
+	PREZERO_SKIPPED_UNUSED,
 	PREZERO_ENGINE_PAGES,
 	PREZERO_ENGINE_FAILURES,
 	PREZERO_ENGINE_DROPS,
@@ -65,6 +66,9 @@ struct prezero_zone {
 extern struct quire_feature quire_prezero_feature;
 extern unsigned int quire_prezero_verify;
 
+/* kscrubd waits for a block of at least this order; NR_PAGE_ORDERS: it does not wait. */
+extern unsigned int quire_prezero_lacks;
+
 /* prezero.c */
 struct prezero_zone *quire_prezero_zone(struct zone *zone);
 void quire_prezero_mark(struct page *page, unsigned int order);
@@ -73,9 +77,9 @@ bool quire_prezero_is_zero(const void *start, size_t len);
 
 /* scrub.c */
 bool quire_prezero_zone_has_enough(struct zone *zone);
-extern unsigned int quire_scrub_order_min;
 extern unsigned int quire_scrub_rate_mb;
 extern unsigned int quire_scrub_sleep_ms;
+extern unsigned int quire_scrub_unused;
 
 int quire_prezero_scrub_start(void);
 void quire_prezero_scrub_stop(void);
@@ -86,6 +90,16 @@ void quire_prezero_scrub_halt(void);
 void quire_prezero_scrub_go_on(void);
 void quire_prezero_pm_event(unsigned long event);
 int quire_prezero_scrub_init(void);
+
+/* used.c */
+bool quire_prezero_note_freed(unsigned long pfn, bool unused);
+bool quire_prezero_was_used(unsigned long pfn);
+unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end);
+void quire_prezero_looked(unsigned long pfn);
+void quire_prezero_look_again(void);
+void quire_prezero_forget_used(unsigned long pfn, unsigned long pages);
+void quire_prezero_forget_all_used(void);
+int quire_prezero_used_init(void);
 
 /**
  * struct quire_zero_engine - what zeroes free memory

@@ -2,6 +2,7 @@
 /* KUnit tests of prezero's arithmetic, and of its checks on engines. */
 #include <kunit/test.h>
 #include <linux/mm.h>
+#include <linux/quire/prezero.h>
 #include <linux/sizes.h>
 
 #include "prezero.h"
@@ -130,12 +131,81 @@ static void the_cpu_zeroes(struct kunit *test)
 	__free_pages(page, 3);
 }
 
+/* No one else frees memory of a block of the highest order that the test holds. */
+static void used_blocks(struct kunit *test)
+{
+	const unsigned long beyond = 1UL << (BITS_PER_LONG - 1);
+	struct page *page = alloc_pages(GFP_KERNEL, MAX_PAGE_ORDER);
+	unsigned long pfn, last;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	pfn = page_to_pfn(page);
+	last = pfn + MAX_ORDER_NR_PAGES - 1;
+	quire_prezero_note_freed(last, false);
+	KUNIT_EXPECT_TRUE(test, quire_prezero_was_used(pfn));
+	quire_prezero_forget_used(pfn, MAX_ORDER_NR_PAGES);
+	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(pfn));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(last));
+	/* Only what was freed counts, not what was put back. */
+	KUNIT_EXPECT_FALSE(test, quire_prezero_note_freed(pfn, true));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(pfn));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_note_freed(pfn, false));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_was_used(last));
+	/* A range that ends before the block, and one that is beyond all memory. */
+	quire_prezero_forget_used(pfn - MAX_ORDER_NR_PAGES, MAX_ORDER_NR_PAGES);
+	quire_prezero_forget_used(beyond, MAX_ORDER_NR_PAGES);
+	KUNIT_EXPECT_TRUE(test, quire_prezero_was_used(pfn));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_note_freed(beyond, false));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(beyond));
+	__free_pages(page, MAX_PAGE_ORDER);
+}
+
+/* Returns the number of the first step that is wrong, or 0. zone->lock is held. */
+static int wrong_step(unsigned long pfn)
+{
+	unsigned long end = pfn + MAX_ORDER_NR_PAGES;
+
+	quire_prezero_forget_used(pfn, MAX_ORDER_NR_PAGES);
+	/* What is put back is looked at only if it was used before. */
+	if (quire_prezero_note_freed(pfn, true) || quire_prezero_next_freed(pfn, end) != end)
+		return 1;
+	if (!quire_prezero_note_freed(pfn + 1, false) ||
+	    quire_prezero_next_freed(pfn + 2, end) != pfn)
+		return 2;
+	quire_prezero_looked(pfn);
+	if (quire_prezero_next_freed(pfn, end) != end)
+		return 3;
+	if (!quire_prezero_note_freed(pfn, true) || quire_prezero_next_freed(pfn, end) != pfn)
+		return 4;
+	quire_prezero_looked(pfn);
+	quire_prezero_look_again();
+	if (quire_prezero_next_freed(pfn, end) != pfn)
+		return 5;
+	return quire_prezero_next_freed(end, end) == end ? 0 : 6;
+}
+
+/* The lock keeps off a kscrubd that would look first. */
+static void blocks_to_look_at(struct kunit *test)
+{
+	struct page *page = alloc_pages(GFP_KERNEL, MAX_PAGE_ORDER);
+	int wrong;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	spin_lock_irq(&page_zone(page)->lock);
+	wrong = wrong_step(page_to_pfn(page));
+	spin_unlock_irq(&page_zone(page)->lock);
+	KUNIT_EXPECT_EQ(test, wrong, 0);
+	__free_pages(page, MAX_PAGE_ORDER);
+}
+
 static struct kunit_case prezero_cases[] = {
 	KUNIT_CASE(share),
 	KUNIT_CASE(hysteresis),
 	KUNIT_CASE(rate),
 	KUNIT_CASE(few_small_blocks),
 	KUNIT_CASE(is_zero),
+	KUNIT_CASE(used_blocks),
+	KUNIT_CASE(blocks_to_look_at),
 	KUNIT_CASE(engines_are_not_trusted),
 	KUNIT_CASE(the_cpu_zeroes),
 	{}

@@ -19,8 +19,8 @@
  * Sleep: kscrubd looks at its zones every sleep_milliseconds while a zone has less
  * than its share and memory or time is short. When all zones have their share, or no
  * block to zero, it sleeps until it is woken: by a task that takes from a zone's
- * share (prezero_zone.sated), by free pages that merge to a large block
- * (quire_prezero_lacks), by memory that goes online, by a knob, or by a timeout. The
+ * share (prezero_zone.sated), by free pages that merge to a large block that it would
+ * take (quire_prezero_lacks), by memory that goes online, by a knob, or by a timeout. The
  * first two conditions are set under the zone->lock that decided them, and are tested
  * under it. The wakeup is an irq_work, because zone->lock must not be held around the
  * scheduler's locks. quire_prezero_scrub_wake() resets quire_prezero_lacks, which all zones
@@ -29,6 +29,12 @@
  *
  * Progress: a pass over a zone ends after as many pages as the zone has, however
  * fast others use up the pool, so that other zones have their turn.
+ *
+ * Unused memory: with scrub_unused at 1, blocks are found on the free lists. With 0, most
+ * blocks of a list may be unused. A walk over them would take long again and again, and
+ * moving them out of its way would hide the zeroed blocks, which allocations look for at the
+ * lists' ends only. So blocks are then found by address, from the record in used.c of where
+ * memory was freed since the last look, and lists are left as they are.
  *
  * Hibernation: after a resume the struct pages are those of the image, but free
  * memory holds what the boot kernel left there. So marks are stripped, and no new
@@ -42,6 +48,7 @@
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/memory.h>
+#include <linux/memory_hotplug.h>
 #include <linux/quire/prezero.h>
 #include <linux/rwsem.h>
 #include <linux/sched/isolation.h>
@@ -66,8 +73,11 @@
 enum scrub_fate { SCRUB_ZEROED, SCRUB_LEFT, SCRUB_LOST };
 
 /*
- * @skipped: the scan of some list stopped before its end.
+ * @skipped: the scan stopped before the end of some list, or of the record of freed memory.
  * @lacks: no block to zero was found; the next large block to appear wakes kscrubd.
+ * @listed: the free lists were scanned, not the record.
+ * @next: where the scan of the record goes on. Kept from batch to batch.
+ * @found: a block was found since that scan began at the zone's start. Kept, too.
  */
 struct scrub_batch {
 	struct page *page[BATCH_BLOCKS];
@@ -77,11 +87,16 @@ struct scrub_batch {
 	unsigned long pages;
 	bool skipped;
 	bool lacks;
+	bool listed;
+	bool found;
+	unsigned long next;
 };
 
-unsigned int quire_scrub_order_min = 9;
+unsigned int quire_scrub_order_min __read_mostly = 9;
 unsigned int quire_scrub_rate_mb;
 unsigned int quire_scrub_sleep_ms = 200;
+/* A virtual machine starts with 0: see used.c. */
+unsigned int quire_scrub_unused __read_mostly = 1;
 
 /* Permil of a zone; scrub_load is runnable tasks per CPU. */
 static unsigned int scrub_start = 100;
@@ -101,10 +116,29 @@ static atomic_t kscrubd_wakes;		/* (A) */
 /* Movable memory first: faults want it, and it stays in one piece. */
 static const u8 scrub_types[] = { MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_UNMOVABLE };
 
-/*
- * Zeroed blocks are at the tail, so dirty blocks are at the head. Returns false
- * when the batch is full or the zone has nothing to spare.
- */
+static void scan_from_start(struct zone *zone, struct scrub_batch *batch)
+{
+	batch->next = zone->zone_start_pfn;
+	batch->found = false;
+}
+
+/* Returns false when the batch is full or the zone has nothing to spare. */
+static bool isolate_block(struct page *page, unsigned int order, struct scrub_batch *batch)
+{
+	if (PageZeroed(page) || PageReported(page))
+		return true;
+	if (batch->blocks == BATCH_BLOCKS || batch->pages + (1UL << order) > BATCH_PAGES)
+		return false;
+	if (!__isolate_free_page(page, order))
+		return false;
+	batch->page[batch->blocks] = page;
+	batch->order[batch->blocks++] = order;
+	batch->pages += 1UL << order;
+	batch->found = true;
+	return true;
+}
+
+/* Zeroed blocks are at the tail, so dirty blocks are at the head. Returns as isolate_block(). */
 static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 			 struct scrub_batch *batch)
 {
@@ -119,25 +153,100 @@ static bool isolate_from(struct zone *zone, unsigned int order, int mt,
 			batch->skipped = true;
 			return true;
 		}
-		if (PageZeroed(page) || PageReported(page))
-			continue;
-		if (batch->blocks == BATCH_BLOCKS ||
-		    batch->pages + (1UL << order) > BATCH_PAGES)
+		if (!isolate_block(page, order, batch))
 			return false;
-		if (!__isolate_free_page(page, order))
-			return false;
-		batch->page[batch->blocks] = page;
-		batch->order[batch->blocks++] = order;
-		batch->pages += 1UL << order;
 	}
+	return true;
+}
+
+static bool isolate_listed(struct zone *zone, int order_min, struct scrub_batch *batch)
+{
+	unsigned int i;
+	int order;
+
+	for (i = 0; i < ARRAY_SIZE(scrub_types); i++)
+		for (order = MAX_PAGE_ORDER; order >= order_min; order--)
+			if (!isolate_from(zone, order, scrub_types[i], batch))
+				return false;
+	return true;
+}
+
+/*
+ * Isolates what is not zero of the block of the highest order at batch->next, and then removes
+ * it from the record: nothing is freed to this zone meanwhile. Adds to @looked the number of
+ * places where it looked for a block. Returns as isolate_block().
+ */
+static bool isolate_at_next(struct zone *zone, unsigned int order_min,
+			    struct scrub_batch *batch, unsigned int *looked)
+{
+	unsigned long pfn = batch->next, end = pfn + MAX_ORDER_NR_PAGES;
+	bool ours = false;
+	unsigned int order;
+
+	for (; pfn < end; pfn += 1UL << order) {
+		struct page *page = pfn_to_online_page(pfn);
+
+		++*looked;
+		order = order_min;
+		/* The memory of other nodes' zones may be in between. */
+		if (!page || page_zone(page) != zone)
+			continue;
+		ours = true;
+		if (!PageBuddy(page) || buddy_order(page) < order_min)
+			continue;
+		order = buddy_order(page);
+		/* Not what is isolated, reserved or for CMA. */
+		if (get_pageblock_migratetype(page) < MIGRATE_PCPTYPES &&
+		    !isolate_block(page, order, batch))
+			return false;
+	}
+	if (ours)
+		quire_prezero_looked(batch->next);
+	return true;
+}
+
+/* Is there a free block that is large enough and not zero? */
+static bool has_dirty(struct zone *zone, unsigned int order)
+{
+	for (; order < NR_PAGE_ORDERS; order++)
+		if (zone->free_area[order].nr_free > quire_prezero_zone(zone)->blocks[order])
+			return true;
+	return false;
+}
+
+/*
+ * Scans the record of freed memory, in the order of addresses. Memory may be freed behind the
+ * scan, and wakes nobody before a batch has found nothing. So the scan begins again at its end
+ * until nothing is found from the start to the end. Returns as isolate_block().
+ */
+static bool isolate_used(struct zone *zone, int order_min, struct scrub_batch *batch)
+{
+	unsigned long end = zone_end_pfn(zone);
+	unsigned int looked = 0;
+
+	for (;;) {
+		batch->next = quire_prezero_next_freed(batch->next, end);
+		if (batch->next >= end)
+			break;
+		batch->skipped = looked >= SCAN_LIMIT;
+		if (batch->skipped)
+			return true;
+		if (!isolate_at_next(zone, order_min, batch, &looked))
+			return false;
+		batch->next += MAX_ORDER_NR_PAGES;
+	}
+	batch->skipped = batch->found;
+	if (!batch->skipped)
+		prezero_count(PREZERO_SKIPPED_UNUSED, has_dirty(zone, order_min));
+	scan_from_start(zone, batch);
 	return true;
 }
 
 static void isolate_batch(struct zone *zone, struct scrub_batch *batch)
 {
-	int order, order_min = READ_ONCE(quire_scrub_order_min);
+	int order_min = READ_ONCE(quire_scrub_order_min);
 	struct prezero_zone *z = quire_prezero_zone(zone);
-	unsigned int i;
+	bool all;
 
 	spin_lock_irq(&zone->lock);
 	if (!zone_watermark_ok(zone, 0, low_wmark_pages(zone) + BATCH_PAGES, 0, 0)) {
@@ -145,15 +254,13 @@ static void isolate_batch(struct zone *zone, struct scrub_batch *batch)
 		goto unlock;
 	}
 	z->isolates = true;
-	for (i = 0; i < ARRAY_SIZE(scrub_types); i++)
-		for (order = MAX_PAGE_ORDER; order >= order_min; order--)
-			if (!isolate_from(zone, order, scrub_types[i], batch))
-				goto isolated;
-	batch->lacks = !batch->blocks;
+	batch->listed = READ_ONCE(quire_scrub_unused);
+	all = batch->listed ? isolate_listed(zone, order_min, batch) :
+			      isolate_used(zone, order_min, batch);
+	z->isolates = false;
+	batch->lacks = all && !batch->blocks;
 	if (batch->lacks)
 		WRITE_ONCE(quire_prezero_lacks, order_min);
-isolated:
-	z->isolates = false;
 unlock:
 	spin_unlock_irq(&zone->lock);
 }
@@ -253,16 +360,16 @@ static void scrub_one_batch(struct zone *zone, struct scrub_batch *batch)
 }
 
 /*
- * Has every list been scanned to its end without a block to zero? Each batch advances by
- * SCAN_LIMIT in each list that is longer. @vain: blocks scanned in vain so far in the
- * longest list.
+ * Has every list, or the whole record, been scanned to its end without a block to zero? Each
+ * batch advances by SCAN_LIMIT in each list that is longer, which has no fixed end. @vain:
+ * blocks scanned in vain so far in the longest list.
  */
 static bool seen_all(struct zone *zone, const struct scrub_batch *batch, unsigned long *vain)
 {
 	unsigned long blocks = zone_managed_pages(zone) >> READ_ONCE(quire_scrub_order_min);
 
 	*vain = batch->lacks ? *vain + SCAN_LIMIT : 0;
-	return batch->lacks && (!batch->skipped || *vain > blocks);
+	return batch->lacks && (!batch->skipped || (batch->listed && *vain > blocks));
 }
 
 static bool zone_active(struct zone *zone, bool active)
@@ -364,6 +471,7 @@ static bool scrub_zone(struct zone *zone, bool *active)
 	unsigned long budget = zone_managed_pages(zone), vain = 0;
 	struct scrub_batch batch;
 
+	scan_from_start(zone, &batch);
 	for (*active = zone_active(zone, *active); *active; *active = zone_active(zone, true)) {
 		unsigned long began = jiffies;
 
@@ -374,7 +482,7 @@ static bool scrub_zone(struct zone *zone, bool *active)
 		scrub_one_batch(zone, &batch);
 		if (!batch.blocks && !batch.lacks)
 			return true;
-		/* All free blocks are zero, or given to a hypervisor. */
+		/* All free blocks are zero, or unused, or given to a hypervisor. */
 		if (seen_all(zone, &batch, &vain)) {
 			*active = false;
 			return false;
@@ -407,10 +515,10 @@ static int kscrubd_main(void *data)
 
 	set_freezable();
 	while (!kthread_should_stop()) {
-		if (!more)
-			wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop() ||
-						     atomic_read(&kscrubd_wakes) != wakes,
-						     LOOK_ANYWAY);
+		if (!more && !wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop() ||
+							   atomic_read(&kscrubd_wakes) != wakes,
+							   LOOK_ANYWAY))
+			quire_prezero_look_again();
 		/* Many blocks may come or go at once. */
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(READ_ONCE(quire_scrub_sleep_ms)));
@@ -541,10 +649,12 @@ int quire_prezero_scrub_now(void)
 	if (!READ_ONCE(scrub_running))
 		return -EAGAIN;
 	drain_all_pages(NULL);
+	quire_prezero_look_again();
 	for_each_populated_zone(zone) {
 		unsigned long budget = zone_managed_pages(zone), vain = 0;
 		struct scrub_batch batch;
 
+		scan_from_start(zone, &batch);
 		while (zone_active(zone, true)) {
 			scrub_one_batch(zone, &batch);
 			if ((!batch.blocks && !batch.lacks) || batch.pages > budget ||
@@ -591,6 +701,14 @@ static int prezero_pm_notify(struct notifier_block *nb, unsigned long event, voi
 
 static int prezero_memory_notify(struct notifier_block *nb, unsigned long event, void *data)
 {
+	const struct memory_notify *arg = data;
+
+	/* What was used before it went offline. None of it can be allocated yet. */
+	if (event == MEM_GOING_ONLINE)
+		quire_prezero_forget_used(arg->start_pfn, arg->nr_pages);
+	/* The scan may have passed over blocks that were isolated. */
+	if (event == MEM_CANCEL_OFFLINE)
+		quire_prezero_look_again();
 	if (event == MEM_ONLINE || event == MEM_CANCEL_OFFLINE)
 		quire_prezero_scrub_wake();
 	return NOTIFY_OK;

@@ -172,14 +172,17 @@ static inline unsigned long zeroed_blocks(unsigned int order)
 	return blocks;
 }
 
-/* Sets all as after boot, with the feature on and a kscrubd that does not start by itself. */
+/*
+ * Sets all as after a boot on bare metal, with the feature on and a kscrubd that does not start by
+ * itself.
+ */
 static inline bool fresh_start(void)
 {
 	return !put(FOLDER "enabled", "2") && !put(SYSCTL "scrub_start", "0") &&
 	       !put(SYSCTL "scrub_stop", "50") && !put(SYSCTL "scrub_load", "1") &&
 	       !put(FOLDER "scrub_order_min", "9") && !put(FOLDER "rate_mb_per_second", "0") &&
 	       !put(FOLDER "sleep_milliseconds", "10") && !put(FOLDER "verify", "1") &&
-	       !put(FOLDER "engine", "cpu") &&
+	       !put(FOLDER "engine", "cpu") && !put(FOLDER "scrub_unused", "1") &&
 	       !put(FOLDER "enabled", "1");
 }
 

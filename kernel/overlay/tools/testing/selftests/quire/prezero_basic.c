@@ -42,6 +42,7 @@ TEST_F_TIMEOUT(prezero, wrong_values_change_nothing, 600)
 		{ FOLDER "scrub_order_min", "9", { "11", "-1", "x", "" } },
 		{ FOLDER "rate_mb_per_second", "0", { "1000001", "-1", "x", "1 2" } },
 		{ FOLDER "sleep_milliseconds", "10", { "9", "60001", "0", "x" } },
+		{ FOLDER "scrub_unused", "1", { "2", "-1", "x", "0x" } },
 		{ FOLDER "verify", "1", { "2", "-1", "x", "1x" } },
 		{ FOLDER "engine", "cpu", { "none", "cpux", "0", "c" } },
 		{ FOLDER "engine_timeout_milliseconds", "2000", { "0", "60001", "-1", "x" } },

@@ -83,6 +83,8 @@ static void *turn_knobs(void *data)
 		{ FOLDER "scrub_order_min", "0" },
 		{ FOLDER "scrub_order_min", "4" },
 		{ FOLDER "scrub_order_min", "9" },
+		{ FOLDER "scrub_unused", "0" },
+		{ FOLDER "scrub_unused", "1" },
 		{ SYSCTL "compact_memory", "1" },
 		{ SYSCTL "scrub_start", "100" },
 		{ SYSCTL "scrub_start", "0" },

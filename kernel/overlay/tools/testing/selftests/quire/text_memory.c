@@ -471,14 +471,16 @@ static long prezero_stat(const char *name)
 TEST_F_TIMEOUT(memory, zeroed_blocks_are_spared, 600)
 {
 	long wasted, collapsed = stat_of("collapsed_blocks");
-	char was[16], start[16], end[16];
+	char was[16], start[16], end[16], unused[16];
 
 	if (read_word(PREZERO "enabled", was, sizeof(was)))
 		SKIP(return, "no prezero");
 	ASSERT_EQ(0, read_word("/proc/sys/vm/scrub_start", start, sizeof(start)));
 	ASSERT_EQ(0, read_word("/proc/sys/vm/scrub_stop", end, sizeof(end)));
+	ASSERT_EQ(0, read_word(PREZERO "scrub_unused", unused, sizeof(unused)));
 	ASSERT_EQ(0, write_file("/proc/sys/vm/scrub_start", "0"));
 	ASSERT_EQ(0, write_file("/proc/sys/vm/scrub_stop", "50"));
+	ASSERT_EQ(0, write_file(PREZERO "scrub_unused", "1"));
 	ASSERT_EQ(0, write_file(PREZERO "enabled", "1"));
 	ASSERT_EQ(0, write_file(PREZERO "scrub_now", "1"));
 	EXPECT_GE(prezero_stat("zeroed_pages"), 8 * (long)BLOCK_PAGES);
@@ -492,6 +494,7 @@ TEST_F_TIMEOUT(memory, zeroed_blocks_are_spared, 600)
 	EXPECT_EQ(0, write_file(PREZERO "enabled", *was == '1' ? "1" : "2"));
 	EXPECT_EQ(0, write_file("/proc/sys/vm/scrub_start", start));
 	EXPECT_EQ(0, write_file("/proc/sys/vm/scrub_stop", end));
+	EXPECT_EQ(0, write_file(PREZERO "scrub_unused", unused));
 }
 
 int main(int argc, char **argv)
