@@ -61,7 +61,7 @@ KNOBS = (
     Knob("prezero", "rate_mb_per_second", 0, 1000000, "0", "MB a second",
          "the most memory that is zeroed on each node; 0: no limit"),
     Knob("prezero", "scrub_now", 1, 1, "-", "action",
-         "1: zero memory now, until each zone has the share that scrub_stop sets; write-only"),
+         "1: zero memory now, until zones have the share that scrub_stop sets, and hugetlb's free pages; write-only"),
     Knob("prezero", "scrub_order_min", 0, 10, "9", "order of pages",
          "the smallest free blocks that are zeroed; 9 is 2 MiB"),
     Knob("prezero", "scrub_unused", 0, 1, "1", "switch",

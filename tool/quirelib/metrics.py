@@ -19,7 +19,7 @@ from quirelib.surface import Quire, read
 
 STATES = ("on", "off", "draining", "disabled_by_warning")
 # These are among the counters in stats/, but their values can also fall.
-LEVELS = {("prezero", "zeroed_pages"), ("prezero", "quarantined_pages")}
+LEVELS = {("prezero", "zeroed_pages"), ("prezero", "hugetlb_zeroed_pages"), ("prezero", "quarantined_pages")}
 BLOCKS = re.compile(r"Node +(\d+), zone +(\w+) +([\d ]+)")
 
 Sample = tuple[dict[str, str], int]

@@ -71,7 +71,6 @@ struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
 				  unsigned int *found);
 bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
-bool __quire_prezero_hugetlb_take(struct folio *folio);
 
 static inline bool quire_prezero_marks(void)
 {
@@ -335,12 +334,26 @@ static inline bool quire_prezero_cleared(gfp_t gfp)
 }
 
 /*
- * hugetlb zeroes a folio when it gets a user, not when it enters the pool. So a
- * folio that came zeroed from the page allocator carries a flag beside hugetlb's
- * own in folio->private. The flag is set on a new folio, and cleared by the first
- * user that wants it zeroed, or when the folio is freed, however it was used.
+ * hugetlb zeroes a folio when it gets a user, not when it enters the pool. A folio that
+ * came zeroed from the page allocator, or that kscrubd zeroed on a free list of hugetlb,
+ * has a stamp beside hugetlb's own flags in folio->private: see prezero/hugetlb.c.
  */
-#define QUIRE_HPG_ZEROED	31
+DECLARE_STATIC_KEY_FALSE(quire_prezero_hugetlb_key);
+
+struct hstate;
+
+void __quire_prezero_hugetlb_new(struct folio *folio, bool zeroed);
+void __quire_prezero_hugetlb_listed(struct hstate *h, struct folio *folio);
+void __quire_prezero_hugetlb_unlisted(struct hstate *h, struct folio *folio);
+void __quire_prezero_hugetlb_settle(struct folio *folio);
+void __quire_prezero_hugetlb_drop(struct folio *folio);
+bool __quire_prezero_hugetlb_take(struct folio *folio);
+void __quire_prezero_hugetlb_freed(struct folio *folio);
+
+static inline bool quire_prezero_hugetlb(void)
+{
+	return static_branch_unlikely(&quire_prezero_hugetlb_key);
+}
 
 /**
  * quire_prezero_hugetlb_gfp - quire_prezero_gfp() for a new folio of hugetlb
@@ -358,9 +371,9 @@ static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
 }
 
 /**
- * quire_prezero_hugetlb_new - remember that a new folio is zero
+ * quire_prezero_hugetlb_new - remember whether a new folio is zero
  * @folio: the folio
- * @gfp: the flags it was allocated with
+ * @gfp: the flags it was allocated with; 0 for a folio that was split off
  *
  * Vanilla: does nothing here.
  *
@@ -368,8 +381,89 @@ static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
  */
 static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
 {
-	if (gfp & __GFP_ZERO)
-		__set_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private);
+	if (quire_prezero_hugetlb())
+		__quire_prezero_hugetlb_new(folio, gfp & __GFP_ZERO);
+}
+
+/**
+ * quire_prezero_hugetlb_spare - where to take a folio that leaves the pool
+ * @list: a free list that is not empty
+ *
+ * The zeroed folios are at the head, and are kept for those who want them zeroed.
+ *
+ * Vanilla: takes the folio at the head.
+ *
+ * Context: hugetlb_lock is held.
+ * Return: the list_head of the folio.
+ */
+static inline struct list_head *quire_prezero_hugetlb_spare(struct list_head *list)
+{
+	return quire_prezero_hugetlb() ? list->prev : list->next;
+}
+
+/**
+ * quire_prezero_hugetlb_listed - a folio was put on a free list
+ * @h: its size
+ * @folio: the folio
+ *
+ * Counts it if it is zero; else moves it to the tail, to be taken last.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: hugetlb_lock is held.
+ */
+static inline void quire_prezero_hugetlb_listed(struct hstate *h, struct folio *folio)
+{
+	if (quire_prezero_hugetlb())
+		__quire_prezero_hugetlb_listed(h, folio);
+}
+
+/**
+ * quire_prezero_hugetlb_unlisted - a folio was taken off a free list
+ * @h: its size
+ * @folio: the folio
+ *
+ * kscrubd may still write to it until quire_prezero_hugetlb_settle() or
+ * quire_prezero_hugetlb_drop().
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: hugetlb_lock is held.
+ */
+static inline void quire_prezero_hugetlb_unlisted(struct hstate *h, struct folio *folio)
+{
+	if (quire_prezero_hugetlb())
+		__quire_prezero_hugetlb_unlisted(h, folio);
+}
+
+/**
+ * quire_prezero_hugetlb_settle - a folio that was taken off a free list is about to be used
+ * @folio: the folio, or NULL
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: hugetlb_lock is not held; waits for kscrubd's step in this folio, spinning.
+ */
+static inline void quire_prezero_hugetlb_settle(struct folio *folio)
+{
+	if (quire_prezero_hugetlb() && folio)
+		__quire_prezero_hugetlb_settle(folio);
+}
+
+/**
+ * quire_prezero_hugetlb_drop - a folio is about to be written to, freed or split
+ * @folio: the folio; nobody else uses it
+ *
+ * Does what quire_prezero_hugetlb_settle() does, and clears the stamp.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: as for quire_prezero_hugetlb_settle().
+ */
+static inline void quire_prezero_hugetlb_drop(struct folio *folio)
+{
+	if (quire_prezero_hugetlb())
+		__quire_prezero_hugetlb_drop(folio);
 }
 
 /**
@@ -378,20 +472,20 @@ static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
  *
  * Vanilla: folio_zero_user() clears the folio in any case.
  *
- * Context: the caller is the folio's only user; takes no lock.
+ * Context: the caller is the folio's only user; may sleep.
  * Return: true if the folio is zero; at most once.
  */
 static inline bool quire_prezero_hugetlb_take(struct folio *folio)
 {
-	return test_and_clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private) &&
-	       __quire_prezero_hugetlb_take(folio);
+	return quire_prezero_hugetlb() && __quire_prezero_hugetlb_take(folio);
 }
 
 /**
  * quire_prezero_hugetlb_freed - a folio goes back to the pool after use
  * @folio: the folio
  *
- * Works whether the feature is on or off: the flag must never outlive a use.
+ * Clears the stamp. A valid one is that of a folio that was taken and not used, and counts
+ * as wasted. While the key is off there is no valid one.
  *
  * Vanilla: does nothing here.
  *
@@ -399,12 +493,15 @@ static inline bool quire_prezero_hugetlb_take(struct folio *folio)
  */
 static inline void quire_prezero_hugetlb_freed(struct folio *folio)
 {
-	clear_bit(QUIRE_HPG_ZEROED, (unsigned long *)&folio->private);
+	if (quire_prezero_hugetlb())
+		__quire_prezero_hugetlb_freed(folio);
 }
 
 #else /* !CONFIG_QUIRE_PREZERO */
 
 #define QUIRE_PREZERO_FLAG	0UL
+
+struct hstate;
 
 static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 {
@@ -476,6 +573,27 @@ static inline gfp_t quire_prezero_hugetlb_gfp(int nid, unsigned int order)
 }
 
 static inline void quire_prezero_hugetlb_new(struct folio *folio, gfp_t gfp)
+{
+}
+
+static inline struct list_head *quire_prezero_hugetlb_spare(struct list_head *list)
+{
+	return list->next;
+}
+
+static inline void quire_prezero_hugetlb_listed(struct hstate *h, struct folio *folio)
+{
+}
+
+static inline void quire_prezero_hugetlb_unlisted(struct hstate *h, struct folio *folio)
+{
+}
+
+static inline void quire_prezero_hugetlb_settle(struct folio *folio)
+{
+}
+
+static inline void quire_prezero_hugetlb_drop(struct folio *folio)
 {
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/quire/prezero_check: walks all free blocks and reports how
- * many pages are marked, how many of the marked blocks are not zero, and by how
- * many pages the count is wrong. The last two numbers must be 0.
+ * /sys/kernel/debug/quire/prezero_check: walks all free blocks, and hugetlb's free
+ * pages, and reports how many pages are marked, how many of the marked blocks are not
+ * zero, by how many pages the counts are wrong, and how many pages of hugetlb count as
+ * zero. The second and the third number must be 0.
  *
  * prezero_hibernate, next to it: writing 1 does what precedes hibernation, 0 what
  * follows it, for kernels and machines that cannot hibernate.
  *
  * Locking: zone->lock, with interrupts off, is held over the blocks of one pageblock
  * at a time, so that no block is taken while it is checked, and once more over all
- * lists of the zone, which must agree with its count. mem_hotplug_lock is held for
+ * lists of the zone, which must agree with its count. hugetlb_lock is held over 2 MB
+ * of a free huge page, and once more over each free list. mem_hotplug_lock is held for
  * reading throughout, so that no memory goes away. prezero_hibernate takes the locks
  * that quire_prezero_pm_event() takes.
  *
@@ -26,12 +28,6 @@
 
 #include "../../internal.h"
 #include "prezero.h"
-
-struct prezero_report {
-	unsigned long marked;
-	unsigned long dirty;
-	unsigned long miscounted;
-};
 
 /* Returns how many pages to advance by. */
 static unsigned long check_block(struct page *page, struct prezero_report *report)
@@ -96,9 +92,11 @@ static int prezero_check_show(struct seq_file *m, void *v)
 		check_contents(zone, &report);
 		check_count(zone, &report);
 	}
+	quire_prezero_hugetlb_check(&report);
 	put_online_mems();
-	seq_printf(m, "marked_pages %lu\ndirty_blocks %lu\nmiscounted_pages %lu\n",
-		   report.marked, report.dirty, report.miscounted);
+	seq_printf(m, "marked_pages %lu\ndirty_blocks %lu\nmiscounted_pages %lu\n"
+		   "hugetlb_pages %lu\n",
+		   report.marked, report.dirty, report.miscounted, report.hugetlb);
 	if (report.dirty || report.miscounted)
 		quire_warn(&quire_prezero_feature,
 			   "%lu marked blocks are not zero, %lu pages miscounted\n",

@@ -70,15 +70,27 @@ static void clear_uncached(void *start, size_t len)
 			     : : "r" (addr), "r" (0UL) : "memory");
 }
 
+/**
+ * quire_prezero_clear - zero memory that nobody uses
+ * @start: aligned to 64 bytes
+ * @len: a multiple of 64
+ *
+ * Context: any.
+ */
+void quire_prezero_clear(void *start, size_t len)
+{
+	clear_uncached(start, len);
+	/* These stores are weakly ordered, and another CPU may make the next ones. */
+	wmb();
+}
+
 static int cpu_zero(struct quire_zero_engine *e, struct page *page, unsigned int order)
 {
 	void *start = page_address(page);
 	size_t len = PAGE_SIZE << order, done;
 
 	for (done = 0; done < len; done += CHUNK) {
-		clear_uncached(start + done, min_t(size_t, CHUNK, len - done));
-		/* These stores are weakly ordered, and another CPU may make the next ones. */
-		wmb();
+		quire_prezero_clear(start + done, min_t(size_t, CHUNK, len - done));
 		cond_resched_tasks_rcu_qs();
 	}
 	return 0;

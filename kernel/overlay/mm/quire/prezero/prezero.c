@@ -30,7 +30,6 @@
 #define pr_fmt(fmt) "quire: prezero: " fmt
 
 #include <linux/cpu.h>
-#include <linux/hugetlb.h>
 #include <linux/kasan.h>
 #include <linux/quire/prezero.h>
 #include <linux/rcupdate.h>
@@ -357,11 +356,6 @@ static bool is_as_marked(struct page *page, unsigned int order)
 	return false;
 }
 
-bool __quire_prezero_hugetlb_take(struct folio *folio)
-{
-	return trusted() && is_as_marked(&folio->page, folio_order(folio));
-}
-
 bool __quire_prezero_take(struct page *page, unsigned int order, bool init)
 {
 	if (!PageZeroed(page)) {
@@ -663,6 +657,13 @@ static const char * const prezero_counter_names[] = {
 	[PREZERO_ENGINE_FAILURES] = "engine_failures",
 	[PREZERO_ENGINE_DROPS] = "engine_drops",
 	[PREZERO_QUARANTINED_PAGES] = "quarantined_pages",
+	[PREZERO_HUGETLB_ZEROED] = "hugetlb_zeroed_pages",
+	[PREZERO_HUGETLB_SCRUBBED] = "hugetlb_scrubbed_pages",
+	[PREZERO_HUGETLB_HITS] = "hugetlb_hits",
+	[PREZERO_HUGETLB_MISSES] = "hugetlb_misses",
+	[PREZERO_HUGETLB_WASTED] = "hugetlb_wasted_pages",
+	[PREZERO_HUGETLB_LOST] = "hugetlb_lost_pages",
+	[PREZERO_HUGETLB_INTERRUPTED] = "hugetlb_interrupted",
 	[PREZERO_NR_COUNTERS] = NULL,
 };
 
@@ -685,11 +686,11 @@ static int __init prezero_init(void)
 {
 	int ret;
 
-	BUILD_BUG_ON(__NR_HPAGEFLAGS > QUIRE_HPG_ZEROED);
 	prezero_zones = kcalloc(nr_node_ids * MAX_NR_ZONES, sizeof(*prezero_zones), GFP_KERNEL);
 	if (!prezero_zones)
 		return -ENOMEM;
-	ret = quire_prezero_used_init() ?: quire_prezero_scrub_init();
+	ret = quire_prezero_used_init() ?: quire_prezero_hugetlb_init() ?:
+	      quire_prezero_scrub_init();
 	if (ret)
 		return ret;
 	return quire_register(&quire_prezero_feature);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the files of prezero share: prezero.c keeps the marks, scrub.c makes
- * them, used.c knows what memory has been in use, engine.c and dma.c zero the memory
- * for scrub.c, check.c checks the marks, prezero_test.c tests what needs no guest.
+ * them, used.c knows what memory has been in use, hugetlb.c does all of this for
+ * hugetlb's pool, engine.c and dma.c zero the memory for scrub.c, check.c checks
+ * the marks, prezero_test.c tests what needs no guest.
  */
 #ifndef _MM_QUIRE_PREZERO_H
 #define _MM_QUIRE_PREZERO_H
 
+#include <linux/errno.h>
 #include <linux/mmzone.h>
 #include <linux/percpu.h>
 
@@ -34,6 +36,13 @@ enum prezero_counter {
 	PREZERO_ENGINE_FAILURES,
 	PREZERO_ENGINE_DROPS,
 	PREZERO_QUARANTINED_PAGES,
+	PREZERO_HUGETLB_ZEROED,
+	PREZERO_HUGETLB_SCRUBBED,
+	PREZERO_HUGETLB_HITS,
+	PREZERO_HUGETLB_MISSES,
+	PREZERO_HUGETLB_WASTED,
+	PREZERO_HUGETLB_LOST,
+	PREZERO_HUGETLB_INTERRUPTED,
 	PREZERO_NR_COUNTERS,
 };
 
@@ -63,6 +72,20 @@ struct prezero_zone {
 	bool sated;
 };
 
+/**
+ * struct prezero_report - what a check has found
+ * @marked: pages in marked blocks of the buddy lists
+ * @dirty: marked blocks, or pieces of 2 MB of hugetlb's folios, that are not zero
+ * @miscounted: by how many pages the counts are wrong
+ * @hugetlb: pages in free folios of hugetlb that count as zero
+ */
+struct prezero_report {
+	unsigned long marked;
+	unsigned long dirty;
+	unsigned long miscounted;
+	unsigned long hugetlb;
+};
+
 extern struct quire_feature quire_prezero_feature;
 extern unsigned int quire_prezero_verify;
 
@@ -88,12 +111,15 @@ void quire_prezero_scrub_taken(struct zone *zone);
 int quire_prezero_scrub_now(void);
 void quire_prezero_scrub_halt(void);
 void quire_prezero_scrub_go_on(void);
+bool quire_prezero_scrub_halting(void);
 void quire_prezero_pm_event(unsigned long event);
 int quire_prezero_scrub_init(void);
 
 /* used.c */
 bool quire_prezero_note_freed(unsigned long pfn, bool unused);
 bool quire_prezero_was_used(unsigned long pfn);
+void quire_prezero_note_used(unsigned long pfn, unsigned long pages);
+bool quire_prezero_all_used(unsigned long pfn, unsigned long pages);
 unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end);
 void quire_prezero_looked(unsigned long pfn);
 void quire_prezero_look_again(void);
@@ -131,11 +157,49 @@ struct quire_zero_engine {
 extern unsigned int quire_prezero_engine_timeout_ms;
 extern struct quire_zero_engine quire_prezero_cpu_engine;
 
+void quire_prezero_clear(void *start, size_t len);
 bool quire_prezero_zero(struct page *page, unsigned int order);
 int quire_prezero_engine_try(struct quire_zero_engine *engine, struct page *page,
 			     unsigned int order);
 const char *quire_prezero_engine_name(void);
 int quire_prezero_engine_choose(const char *name);
+
+/* hugetlb.c */
+#ifdef CONFIG_HUGETLB_PAGE
+long quire_prezero_hugetlb_scrub(int nid);
+bool quire_prezero_hugetlb_idle(int nid);
+void quire_prezero_hugetlb_switch(bool on);
+void quire_prezero_hugetlb_reset(bool on);
+void quire_prezero_hugetlb_check(struct prezero_report *report);
+int quire_prezero_hugetlb_init(void);
+#else
+static inline long quire_prezero_hugetlb_scrub(int nid)
+{
+	return -ENOENT;
+}
+
+static inline bool quire_prezero_hugetlb_idle(int nid)
+{
+	return true;
+}
+
+static inline void quire_prezero_hugetlb_switch(bool on)
+{
+}
+
+static inline void quire_prezero_hugetlb_reset(bool on)
+{
+}
+
+static inline void quire_prezero_hugetlb_check(struct prezero_report *report)
+{
+}
+
+static inline int quire_prezero_hugetlb_init(void)
+{
+	return 0;
+}
+#endif
 
 /* dma.c */
 extern unsigned int quire_prezero_trust_stop;

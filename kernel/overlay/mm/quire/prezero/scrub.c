@@ -27,6 +27,10 @@
  * share, and then increments kscrubd_wakes. kscrubd reads kscrubd_wakes before it looks
  * at its zones, so it misses no wakeup that comes meanwhile.
  *
+ * hugetlb: after its zones, kscrubd zeroes the node's free hugetlb pages (hugetlb.c), in
+ * parts that take as long as a batch, under the same lock, rate and load limit. A wakeup
+ * ends this after the part under way, so that a zone below its share does not wait.
+ *
  * Progress: a pass over a zone ends after as many pages as the zone has, however
  * fast others use up the pool, so that other zones have their turn.
  *
@@ -67,6 +71,8 @@
 #define BATCH_BLOCKS	64
 #define BATCH_PAGES	(1UL << MAX_PAGE_ORDER)
 #define SCAN_LIMIT	256
+/* Pages of hugetlb, at most, that are zeroed before the zones have their turn again. */
+#define HUGETLB_PASS	(SZ_1G >> PAGE_SHIFT)
 /* For changes that wake nobody: blocks that change their list, or a zone its size. */
 #define LOOK_ANYWAY	(15 * 60 * HZ)
 
@@ -329,7 +335,7 @@ static void put_batch_back(struct zone *zone, struct scrub_batch *batch)
 /* Does anyone need the memory, or wait for the gate? */
 static bool in_the_way(struct zone *zone)
 {
-	return atomic_read(&scrub_waiters) ||
+	return quire_prezero_scrub_halting() ||
 	       !zone_watermark_ok(zone, 0, low_wmark_pages(zone), 0, 0);
 }
 
@@ -494,8 +500,51 @@ static bool scrub_zone(struct zone *zone, bool *active)
 	return !zone_sated(zone);
 }
 
-/* Returns whether some zone may soon have more to do. */
-static bool scrub_node(pg_data_t *pgdat, bool *active)
+/* As quire_prezero_hugetlb_scrub(); -EAGAIN while scrubbing is not on. */
+static long scrub_hugetlb_part(int nid)
+{
+	long pages = -EAGAIN;
+
+	down_read(&scrub_gate);
+	if (scrub_running && !scrub_suspended)
+		pages = quire_prezero_hugetlb_scrub(nid);
+	up_read(&scrub_gate);
+	return pages;
+}
+
+/*
+ * Zeroes free pages of hugetlb. They serve nothing else, so all of them are zeroed. A folio
+ * that is left half done is gone on with by the next call. Returns whether there may soon be
+ * more to do. If not, kscrubd will be woken.
+ * @wakes: kscrubd_wakes when the zones were last looked at.
+ */
+static bool scrub_hugetlb(int nid, int wakes)
+{
+	unsigned long done = 0;
+
+	if (!READ_ONCE(scrub_start) || quire_prezero_hugetlb_idle(nid))
+		return false;
+	do {
+		unsigned long began = jiffies;
+		long pages;
+
+		if (machine_busy()) {
+			prezero_count(PREZERO_SKIPPED_BUSY, 1);
+			return true;
+		}
+		pages = scrub_hugetlb_part(nid);
+		if (pages < 0)
+			return pages == -EAGAIN;
+		if (scrub_pause(pages, began))
+			return true;
+		done += pages;
+	} while (done < HUGETLB_PASS && READ_ONCE(scrub_start) &&
+		 atomic_read(&kscrubd_wakes) == wakes);
+	return true;
+}
+
+/* Returns whether there may soon be more to do. @wakes: as for scrub_hugetlb(). */
+static bool scrub_node(pg_data_t *pgdat, bool *active, int wakes)
 {
 	bool more = false;
 	int i;
@@ -504,6 +553,8 @@ static bool scrub_node(pg_data_t *pgdat, bool *active)
 	for (i = MAX_NR_ZONES - 1; i >= 0 && !kthread_should_stop(); i--)
 		if (managed_zone(&pgdat->node_zones[i]))
 			more |= scrub_zone(&pgdat->node_zones[i], &active[i]);
+	if (!kthread_should_stop())
+		more |= scrub_hugetlb(pgdat->node_id, wakes);
 	return more;
 }
 
@@ -523,7 +574,7 @@ static int kscrubd_main(void *data)
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(READ_ONCE(quire_scrub_sleep_ms)));
 		wakes = atomic_read(&kscrubd_wakes);
-		more = scrub_node(data, active);
+		more = scrub_node(data, active, wakes);
 	}
 	return 0;
 }
@@ -581,10 +632,23 @@ void quire_prezero_scrub_go_on(void)
 	up_write(&scrub_gate);
 }
 
+/**
+ * quire_prezero_scrub_halting - does a task wait to halt all scrubbing
+ *
+ * Context: any.
+ * Return: true if who holds scrub_gate for reading is to let go of it soon.
+ */
+bool quire_prezero_scrub_halting(void)
+{
+	return atomic_read(&scrub_waiters);
+}
+
+/* What hugetlb's pool has is forgotten at each change. */
 static void scrub_set(bool *flag, bool value)
 {
 	quire_prezero_scrub_halt();
 	*flag = value;
+	quire_prezero_hugetlb_reset(scrub_running && !scrub_suspended);
 	quire_prezero_scrub_go_on();
 }
 
@@ -601,6 +665,7 @@ int quire_prezero_scrub_start(void)
 {
 	int nid, ret;
 
+	quire_prezero_hugetlb_switch(true);
 	scrub_set(&scrub_running, true);
 	for_each_node_state(nid, N_MEMORY) {
 		ret = kscrubd_run(nid);
@@ -629,13 +694,33 @@ void quire_prezero_scrub_stop(void)
 			kthread_stop(kscrubd[nid]);
 		kscrubd[nid] = NULL;
 	}
+	quire_prezero_hugetlb_switch(false);
+}
+
+/* Zeroes the free pages of hugetlb, and at most as much as the node has. */
+static int scrub_hugetlb_now(int nid)
+{
+	unsigned long done = 0;
+	long pages;
+
+	while (done < node_present_pages(nid)) {
+		pages = scrub_hugetlb_part(nid);
+		if (pages < 0)
+			break;
+		if (signal_pending(current))
+			return -EINTR;
+		done += pages;
+		cond_resched_tasks_rcu_qs();
+	}
+	return 0;
 }
 
 /**
  * quire_prezero_scrub_now - scrub until each zone has its share of scrub_stop
  *
  * Does what kscrubd would do, without its rate and load limits, and at most once for
- * every page of a zone. Drains the pcp lists first, as would happen in time. Holds
+ * every page of a zone. Then zeroes the free pages of hugetlb, at most as many as each
+ * node has pages. Drains the pcp lists first, as would happen in time. Holds
  * a lock only during a batch, so that switching the feature off ends it.
  *
  * Context: may sleep, for long.
@@ -645,6 +730,7 @@ void quire_prezero_scrub_stop(void)
 int quire_prezero_scrub_now(void)
 {
 	struct zone *zone;
+	int nid, ret = 0;
 
 	if (!READ_ONCE(scrub_running))
 		return -EAGAIN;
@@ -666,7 +752,12 @@ int quire_prezero_scrub_now(void)
 			cond_resched_tasks_rcu_qs();
 		}
 	}
-	return 0;
+	for_each_node_state(nid, N_MEMORY) {
+		ret = scrub_hugetlb_now(nid);
+		if (ret)
+			break;
+	}
+	return ret;
 }
 
 /**

@@ -21,6 +21,9 @@
  * it goes online. Compaction gives back what it did not need as if it had used it, as a
  * balloon does: such memory is zeroed.
  *
+ * hugetlb's pool: a folio that comes back to it after use sets the first of the two bits, for
+ * all of its memory. The second is for the zones' free lists, where this memory is not.
+ *
  * Looking again: memory may become dirty, or available, without being freed: when marks are
  * stripped, when a block changes its migrate type, when a knob changes. So all used memory is
  * looked at again after a strip, a change of a knob, an offlining that failed, at scrub_now,
@@ -90,6 +93,38 @@ bool quire_prezero_was_used(unsigned long pfn)
 	unsigned long bit = pfn >> MAX_PAGE_ORDER;
 
 	return bit < used_bits && test_bit(bit, used_map);
+}
+
+/**
+ * quire_prezero_note_used - a range of memory was in use that was not freed to a zone
+ * @pfn: its first page
+ * @pages: its size
+ *
+ * Context: any; takes no lock. quire_prezero_marks_key is on.
+ */
+void quire_prezero_note_used(unsigned long pfn, unsigned long pages)
+{
+	unsigned long bit = pfn >> MAX_PAGE_ORDER;
+	unsigned long end = min(DIV_ROUND_UP(pfn + pages, MAX_ORDER_NR_PAGES), used_bits);
+
+	for (; bit < end; bit++)
+		set_if_clear(bit, used_map);
+}
+
+/**
+ * quire_prezero_all_used - was all of a range of memory in use
+ * @pfn: its first page
+ * @pages: its size
+ *
+ * Context: any.
+ * Return: whether each block of the highest order in it may hold memory that was.
+ */
+bool quire_prezero_all_used(unsigned long pfn, unsigned long pages)
+{
+	unsigned long end = DIV_ROUND_UP(pfn + pages, MAX_ORDER_NR_PAGES);
+
+	return end <= used_bits &&
+	       find_next_zero_bit(used_map, end, pfn >> MAX_PAGE_ORDER) == end;
 }
 
 /**
