@@ -24,7 +24,9 @@ echo 1 > $feature/enabled
 echo 1 > $feature/verify
 dd if=/dev/urandom of=/data bs=1M count=32 2> /dev/null
 sum=$(md5sum < /data)
+echo 4 > /proc/sys/vm/nr_hugepages
 echo 1 > $feature/scrub_now
+echo "hugetlb: $(stat hugetlb_zeroed_pages)"
 echo "before: $(($(stat zeroed_pages) > 0))"
 echo "$how" > /sys/power/disk
 echo disk > /sys/power/state
