@@ -86,6 +86,7 @@ ROWS: list[tuple[str, str]] = [
     ("tool/quirelib/settings.py tool/quirelib/output.py", "settings reports"),
     ("tool/systemd/*", "settings reports deb_tools"),
     ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring quirectl_guest"),
+    ("tool/quirelib/bootdefault.py tool/grub/*", "bootdefault deb_tools"),
     ("tool/completions/*", "completion"),
     ("tool/monitoring/* tool/bpftrace/*", "monitoring"),
     ("tool/*", f"quirectl settings reports completion deb_tools quirectl_guest {INPUT}"),
@@ -112,9 +113,9 @@ STYLE: list[tuple[str, str]] = [
     ("kernel/overlay/mm/quire/*.[ch] kernel/overlay/include/*.h", "lint"),
 ]
 # Test files of which no test that runs here needs a kernel.
-HOST = {"apt_repo", "attribute", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs", "ktap",
-        "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports", "sets",
-        "settings", "simulate", "splat", "text_sets", "tree"}
+HOST = {"apt_repo", "attribute", "bootdefault", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs",
+        "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports",
+        "sets", "settings", "simulate", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

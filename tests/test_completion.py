@@ -73,6 +73,7 @@ def test_bash_offers_features_and_knobs() -> None:
             assert complete("knobs", action, feature, "") == sorted(k.name for k in knobs.KNOBS if k.feature == feature)
     assert complete("enable", "fork", "") == [] and complete("boot", "fork", "r") == ["rmap"]
     assert complete("top", "--sort", "") == sorted(["all", "fork", "shm", "charged", "borrowed"])
+    assert complete("default", "") == ["quire", "stock"] and complete("default", "quire", "") == []
     assert complete("save", "--output", str(paths.REPO / "READ")) == [str(paths.REPO / "README.md")]
 
 
@@ -88,7 +89,7 @@ def test_zsh_knows_every_command_and_option() -> None:
         if name in ("knobs", "knobs get", "knobs set"):
             continue
         body = branches[name.split()[-1]].replace("$help", "'--help[").replace("$json", "'--json[")
-        assert set(re.findall(r"'(--\w+)\[", body)) == options(parser), name
+        assert set(re.findall(r"'(--[\w-]+)\[", body)) == options(parser), name
 
 
 def test_zsh_takes_it() -> None:

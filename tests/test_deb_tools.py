@@ -14,7 +14,7 @@ import pytest
 
 import kernel_surface
 from guest import deb_tools, paths
-from quirelib import cli, knobs
+from quirelib import bootdefault, cli, knobs
 
 TOOL = paths.REPO / "tool"
 
@@ -53,7 +53,7 @@ def expected() -> set[str]:
     return {
         "usr/sbin/quirectl", f"{share}/quirectl", "usr/share/bash-completion/completions/quirectl",
         "usr/share/zsh/vendor-completions/_quirectl",
-        *(f"{share}/{path.relative_to(TOOL)}" for folder in ("quirelib", "bpftrace", "monitoring")
+        *(f"{share}/{path.relative_to(TOOL)}" for folder in ("quirelib", "bpftrace", "monitoring", "grub")
           for path in (TOOL / folder).iterdir() if path.is_file()),
         *(f"usr/lib/systemd/system/{path.name}" for path in (TOOL / "systemd").iterdir()),
         *(f"usr/share/man/man{path.suffix[1:]}/{path.name}.gz" for path in (paths.REPO / "docs/man").iterdir()),
@@ -145,8 +145,9 @@ def files(root: Path) -> set[str]:
             and "var/lib/dpkg" not in str(path)}
 
 
-def test_install_remove_purge(package: Path, tmp_path: Path) -> None:
-    """Installing enables the boot unit and not the timer; removal leaves only configuration, and purging nothing."""
+@pytest.fixture(name="root")
+def fixture_root(tmp_path: Path) -> Path:
+    """A root in which dpkg has installed nothing yet."""
     if os.geteuid():
         pytest.skip("only root may install")
     root = tmp_path / "root"
@@ -154,9 +155,14 @@ def test_install_remove_purge(package: Path, tmp_path: Path) -> None:
         (root / "var/lib/dpkg" / name).mkdir(parents=True)
     for name in ("status", "available"):
         (root / "var/lib/dpkg" / name).touch()
+    return root
+
+
+def test_install_remove_purge(package: Path, root: Path) -> None:
+    """Installing enables the boot unit and not the timer; removal leaves only configuration, and purging nothing."""
     dpkg(root, "--install", str(package))
     links = {name for name in files(root) if name.startswith("etc/")}
-    assert links == {"etc/systemd/system/sysinit.target.wants/quire.service"}
+    assert links == {"etc/systemd/system/sysinit.target.wants/quire.service", bootdefault.CONF}
     output = root / "var/lib/prometheus/node-exporter"
     output.mkdir(parents=True)
     for path in (root / "etc/quire.conf", output / "quire.prom", output / "other.prom"):
@@ -167,6 +173,108 @@ def test_install_remove_purge(package: Path, tmp_path: Path) -> None:
     assert kept == {*links, "etc/quire.conf", "var/lib/prometheus/node-exporter/other.prom"}
     dpkg(root, "--purge", "quire-tools")
     assert files(root) == {"var/lib/prometheus/node-exporter/other.prom"}
+
+
+def test_what_grub_boots(package: Path, root: Path) -> None:
+    """Installing chooses the stock kernel. An upgrade keeps the choice and replaces the rest; removal undoes it."""
+    template = bootdefault.TEMPLATE.read_text(encoding="utf-8")
+    chosen = template.replace("quire_boots=stock", "quire_boots=quire")
+    conf = root / bootdefault.CONF
+    dpkg(root, "--install", str(package))
+    assert conf.read_text(encoding="utf-8") == template
+    conf.write_text("# An older file.\nquire_boots=quire\n", encoding="utf-8")
+    dpkg(root, "--install", str(package))
+    assert conf.read_text(encoding="utf-8") == chosen != template
+    dpkg(root, "--remove", "quire-tools")
+    assert conf.read_text(encoding="utf-8") == template
+    assert not list(conf.parent.glob("*.dpkg-new"))
+    conf.unlink()
+    dpkg(root, "--install", str(package))
+    assert conf.read_text(encoding="utf-8") == template
+
+
+class Machine:
+    """A machine of its own on which the package's scripts run, with programs that note how they were called."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.calls = root, root / "calls"
+        for name in ("bin", "boot/grub", "etc", "usr/share/quire-tools", "sys/firmware/efi/efivars"):
+            (root / name).mkdir(parents=True)
+        shutil.copytree(TOOL / "grub", root / "usr/share/quire-tools/grub")
+        (root / "boot/grub/grub.cfg").touch()
+        self.conf = root / bootdefault.CONF
+        self.program("update-grub", 0)
+        self.program("systemd-detect-virt", 1)
+
+    def program(self, name: str, status: int) -> None:
+        """Make a program that exits with a status."""
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\necho {name} $* >>{self.calls}\nexit {status}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def script(self, name: str, action: str) -> tuple[int, str]:
+        """Run a script of the package; return how often it called update-grub, and what it said."""
+        self.calls.write_text("", encoding="utf-8")
+        text = (TOOL / f"debian/quire-tools.{name}").read_text(encoding="utf-8")
+        text = text.replace("$DPKG_ROOT/", f"{self.root}/")
+        text = re.sub(r"(?<=[ =])/(boot|sys)/", rf"{self.root}/\1/", text)
+        text = text.replace(f'"{self.root}/boot"/', f"{self.root}/boot/")
+        done = subprocess.run(["sh", "-c", text, name, action], text=True, check=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env={"PATH": f"{self.root}/bin:/usr/bin:/bin"})
+        return self.calls.read_text(encoding="utf-8").count("update-grub"), done.stdout
+
+    def choose(self) -> None:
+        """Choose our kernel, as the command does."""
+        text = self.conf.read_text(encoding="utf-8")
+        self.conf.write_text(text.replace("boots=stock", "boots=quire"), encoding="utf-8")
+
+
+@pytest.fixture(name="machine")
+def fixture_machine(tmp_path: Path) -> Machine:
+    """A machine with GRUB."""
+    return Machine(tmp_path)
+
+
+def test_scripts_make_the_menu(machine: Machine) -> None:
+    """The menu is made when the settings change: at the installation, at a removal that undoes a choice, and purged."""
+    assert machine.script("postinst", "configure") == (1, "")
+    assert machine.script("postinst", "configure") == (0, "")
+    assert machine.script("postrm", "remove") == (0, "")
+    machine.choose()
+    assert machine.script("postinst", "configure") == (0, "")
+    assert machine.script("postinst", "abort-remove") == (0, "")
+    assert bootdefault.choice(machine.root) == "quire", "a removal that failed lost the choice"
+    assert machine.script("postrm", "remove") == (1, "") and bootdefault.choice(machine.root) == "stock"
+    assert machine.script("postrm", "purge") == (1, "") and bootdefault.choice(machine.root) == "unset"
+
+
+def test_scripts_warn(machine: Machine) -> None:
+    """If the menu cannot be made, or a kernel of ours stays without the protection, a line says what may boot."""
+    machine.program("update-grub", 1)
+    calls, said = machine.script("postinst", "configure")
+    assert calls == 1 and "update-grub failed. Until it succeeds this machine may boot a quire kernel" in said
+    (machine.root / "boot/vmlinuz-6.12.117-quire").touch()
+    calls, said = machine.script("postrm", "purge")
+    assert calls == 1 and "update-grub failed. Until it succeeds" in said
+    assert f"GRUB may boot {machine.root}/boot/vmlinuz-6.12.117-quire" in said
+
+
+def test_scripts_in_a_container(machine: Machine) -> None:
+    """A container's scripts set the file, and leave GRUB alone."""
+    machine.program("systemd-detect-virt", 0)
+    assert machine.script("postinst", "configure") == (0, "") and bootdefault.choice(machine.root) == "stock"
+    assert "systemd-detect-virt --quiet --container" in machine.calls.read_text(encoding="utf-8")
+    machine.choose()
+    assert machine.script("postrm", "remove") == (0, "") and bootdefault.choice(machine.root) == "stock"
+    assert machine.script("postrm", "purge") == (0, "")
+
+
+def test_script_names_the_command_of_systemd_boot(machine: Machine) -> None:
+    """Where systemd-boot boots the machine, the installation changes what boots, and says how to undo that."""
+    (machine.root / bootdefault.LOADER_INFO).write_bytes(b"\6\0\0\0" + "systemd-boot 252\0".encode("utf-16-le"))
+    calls, said = machine.script("postinst", "configure")
+    assert calls == 0 and "bootctl set-default '*-amd64.conf'" in said
+    assert machine.script("postinst", "configure") == (0, "")
 
 
 def test_without_debhelper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

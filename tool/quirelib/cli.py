@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from quirelib import commands, metrics, processes, report, settings
+from quirelib import bootdefault, commands, metrics, processes, report, settings
 from quirelib.surface import Quire, Refused
 
 ABOUT = "Show and switch the memory-management features of a running quire kernel."
@@ -134,17 +134,27 @@ def _add_processes(where: Any) -> None:
     _json(command)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command line's parser."""
-    top = Parser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
-    top.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where sys and proc are (default /)")
-    where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_features, _add_stats, _add_knobs, _add_settings, _add_reports, _add_processes):
-        add(where)
+def _add_boot(where: Any) -> None:
+    """Add the commands that concern booting; they work on any kernel."""
     command = _add(where, "boot", commands.boot_line, "the boot option, and where it goes; on any kernel")
     command.set_defaults(anywhere=True)
     command.add_argument("features", nargs="*", metavar="FEATURE|all",
                          help="default: those that are on now, or all on a kernel without quire")
+    command = _add(where, "default", bootdefault.default, "show or set which kernel GRUB boots; on any kernel")
+    command.set_defaults(anywhere=True)
+    command.add_argument("which", nargs="?", choices=("quire", "stock"), metavar="quire|stock",
+                         help="the newest quire kernel, or the newest other one; without it, print the choice")
+    command.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    top = Parser(prog="quirectl", description=ABOUT, epilog="See quirectl(8).")
+    top.add_argument("--root", type=Path, default=Path("/"), metavar="DIR",
+                     help="where sys, proc, etc and boot are (default /)")
+    where = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_features, _add_stats, _add_knobs, _add_settings, _add_reports, _add_processes, _add_boot):
+        add(where)
     return top
 
 
