@@ -125,8 +125,8 @@ def main(argv: list[str] | None = None) -> int:
     source.add_argument("--config", type=Path, help="or a configuration, such as /boot/config-$(uname -r)")
     parser.add_argument("--no-headers", action="store_true", help="no package with the headers for other modules")
     args = parser.parse_args(argv)
-    return debhelper.tell("deb", lambda: asked(args), "; then boot it with quire=on, or switch features on at run time "
-                "(tool/quirectl)")
+    return debhelper.tell("deb", lambda: asked(args), " (or make apt-repo); then boot it: sudo quirectl default "
+                          "quire. Its features are off until quirectl enable, or quire=on at boot")
 
 
 if __name__ == "__main__":

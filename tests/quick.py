@@ -43,6 +43,7 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 # file. The first row with a matching pattern counts.
 ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
+    ("README.md", "docs apt_repo"),
     ("bench/results/* docs/results.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fake_deb
-from guest import apt_repo, build, packages
+from guest import apt_repo, build, packages, paths
 
 pytestmark = pytest.mark.skipif(not shutil.which("apt-ftparchive"), reason="no apt-utils")
 
@@ -114,6 +115,34 @@ def test_upgrade_follows_a_new_kernel(debs: Path, tmp_path: Path) -> None:
     apt_repo.make()
     apt.update()
     assert apt.plan("upgrade", "--with-new-pkgs") == [f"{NEXT} 6.12.118-320", "quire 6.12.118+320.1"]
+
+
+def test_the_readme_names_a_folder_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's line for apt is the one that is printed, also for a clone whose path has a space."""
+    found = re.search(r"^    (echo .*) \| sudo tee", (paths.REPO / "README.md").read_text(encoding="utf-8"), re.M)
+    assert found
+    clone = tmp_path / "my clone"
+    clone.mkdir()
+    monkeypatch.setattr(apt_repo, "OUTPUT", clone / "build/apt")
+    done = subprocess.run(["bash", "-c", found.group(1)], cwd=clone, text=True, check=True, stdout=subprocess.PIPE)
+    assert done.stdout == f"{apt_repo.sources_line()}\n" and "my%20clone" in done.stdout
+
+
+def test_removal_as_the_readme_says(debs: Path, tmp_path: Path) -> None:
+    """The README's command removes all of our packages, with headers and older kernels, and no others."""
+    found = re.search(r"^    sudo apt (purge .*)$", (paths.REPO / "README.md").read_text(encoding="utf-8"), re.M)
+    assert found
+    apt = Apt(tmp_path / "root", apt_repo.sources_line())
+    fake_deb.make(debs, fake_deb.IMAGE.replace("image", "headers"))
+    fake_deb.make(debs, NEXT, "6.12.118-320")
+    apt.install(debs)
+    with open(tmp_path / "root/var/lib/dpkg/status", "a", encoding="utf-8") as status:
+        status.write(fake_deb.CONTROL.format(name="linux-image-amd64", version="6.12.41-1", architecture="amd64",
+                                             more="Status: install ok installed\n"))
+    done = apt.run("apt-get", "--simulate", *shlex.split(found.group(1)))
+    assert done.returncode == 0, done.stdout
+    assert sorted(re.findall(r"^Purg (\S+)", done.stdout, re.M)) == sorted(
+        ["quire", "quire-tools", fake_deb.IMAGE, fake_deb.IMAGE.replace("image", "headers"), NEXT])
 
 
 def test_only_the_newest(debs: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_was_made_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert deb.main([]) == 0
     out, err = capsys.readouterr()
     assert out == f"{first}\n{second}\n"
-    assert err.startswith(f"install: sudo apt install ./{first} ./{second}; then boot it with quire=on")
+    assert err.startswith(f"install: sudo apt install ./{first} ./{second} (or make apt-repo); then boot it: ")
     assert deb_tools.main([]) == 0
     assert capsys.readouterr() == (f"{first}\n", f"install: sudo apt install ./{first}\n")
 
