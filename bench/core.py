@@ -250,6 +250,11 @@ def column_of(spec: str) -> Column:
     return Column(match.group(1), match.group(2), match.group(3) or "")
 
 
+def find(results: Iterable[dict], name: str, clock: str) -> dict | None:
+    """Return the result of a benchmark by a clock."""
+    return next((r for r in results if (r["name"], r["clock"]) == (name, clock)), None)
+
+
 def columns_of(result: dict) -> list[str]:
     """Return the names of a result's columns, the standard ones first."""
     return sorted(result["columns"], key=lambda name: (COLUMNS.index(name) if name in COLUMNS else len(COLUMNS)))
@@ -338,12 +343,23 @@ def unsteady(aim: Aim, result: dict | None) -> set[tuple]:
     return {keys for keys in _findings(aim, result, aim.column) if not met(aim, off.get(keys))}
 
 
+def worst(aim: Aim, result: dict | None) -> tuple[tuple, Finding] | None:
+    """Return the keys of the worst of an aim's rows, and the finding; None if it was not measured."""
+    passed_over = unsteady(aim, result)
+    found = [one for one in _findings(aim, result, aim.column).items() if one[0] not in passed_over]
+    pick = min if aim.at_least else max
+    return pick(found, key=lambda one: one[1].score, default=None)
+
+
 def achieved(aim: Aim, result: dict | None) -> Finding | None:
     """Return a result's finding for an aim, from the worst of its rows; None if it was not measured."""
-    passed_over = unsteady(aim, result)
-    found = [one for keys, one in _findings(aim, result, aim.column).items() if keys not in passed_over]
-    pick = min if aim.at_least else max
-    return pick(found, key=lambda one: one.score, default=None)
+    found = worst(aim, result)
+    return found[1] if found else None
+
+
+def row_off(aim: Aim, result: dict | None, keys: tuple) -> Finding | None:
+    """Return what a row of an aim scores with the features off; None if it was not measured."""
+    return _findings(aim, result, "off").get(keys)
 
 
 def met(aim: Aim, found: Finding | None) -> bool | None:

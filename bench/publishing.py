@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Writes docs/results.md, bench/results/*.md and the README's measured table: no number in them is typed by hand.
+"""Writes docs/results.md, bench/results/*.md and the README's table: no measured number in them is typed by hand.
 
 The numbers come from bench/results/*.json. `--run` fills these files: it runs all benchmarks, or those named, on all
 three columns, by the clocks and with the number of boots that each benchmark asks for. Without it, the documents are
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import textwrap
 from pathlib import Path
 
-from bench import core, runner, storage, table
+from bench import core, runner, storage, table, workloads
 from guest import boot, cli, paths
 
 PAPER = core.HERE.parent / "docs" / "results.md"
@@ -27,6 +28,13 @@ are repeatable, times under emulation are ratios at best. A score "12x" is vanil
 x is the value divided by the base, and where there is no base it is the value. Metrics are in the unit that their names
 say; counted, a nanosecond is an instruction. Each benchmark links to its rows.
 """
+# The aim of bench/attribute, which keeps no result.
+NO_ROW = """One more aim is missed and has no row: most of the reverse map's instructions in a pipeline of two commands
+were to go, and few did ([rmap.md]({page}#where-instructions-go))."""
+CONDITIONS = """The figures are from an emulated guest ({emulators}), in instructions or, where the table says "clock",
+in emulated time, with a lean configuration (tinyconfig with `kernel/config/guest.config`) and not Debian's: both clocks
+overstate what zeroing and copying cost, and neither knows the caches and TLBs of hardware
+([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "off" is what the same row reads with all features off."""
 
 
 def command(result: dict) -> str:
@@ -43,16 +51,11 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def find(results: list[dict], name: str, clock: str) -> dict | None:
-    """Return the result of a benchmark by a clock."""
-    return next((r for r in results if (r["name"], r["clock"]) == (name, clock)), None)
-
-
 def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
     """Return the table of the aims and the measured values."""
     rows = []
     for aim in benchmark.aims:
-        found = core.achieved(aim, find(results, benchmark.name, aim.clock))
+        found = core.achieved(aim, core.find(results, benchmark.name, aim.clock))
         rows.append([aim.text, aim.metric, aim.clock, aim.column, table.made_of(aim, found), table.score_of(aim, found),
                      table.wanted(aim), table.verdict(core.met(aim, found))])
     return markdown(["aim", "metric", "clock", "column", "base → value", "score", "wanted", ""], rows)
@@ -72,7 +75,7 @@ def section(name: str, results: list[dict]) -> str:
         parts.append(aims_table(benchmark, results))
     if benchmark.figures:
         parts.append(figures_table(benchmark))
-    found = [find(results, name, clock) for clock in CLOCKS]
+    found = [core.find(results, name, clock) for clock in CLOCKS]
     commands = ", ".join(f"`{command(result)}`" for result in found if result)
     parts.append(f"[All rows](../bench/results/{name}.md): {commands}")
     return "\n\n".join(parts)
@@ -83,7 +86,7 @@ def rows_paper(name: str, data: dict) -> str:
     parts = []
     for clock in CLOCKS:
         source = storage.file_of(name, clock)
-        result, probe = find(data["results"], name, clock), data.get(storage.PROBES[clock])
+        result, probe = core.find(data["results"], name, clock), data.get(storage.PROBES[clock])
         if name == "machine" and probe:
             parts.append(f"[{source}]({source}), before the benchmarks:\n\n```\n{table.probe_text(probe)}```")
         elif result:
@@ -110,30 +113,13 @@ def off_table(results: list[dict]) -> str:
     return text + markdown(["benchmark", "row", "off/vanilla", ""], rows)
 
 
-def paper(data: dict) -> str:
-    """Return docs/results.md."""
-    results = data["results"]
-    names = [n for n in core.names() if any(r["name"] == n for r in results)]
-    aims = [(a, find(results, n, a.clock)) for n in names for a in core.load(n).aims]
-    judged = [core.met(a, core.achieved(a, r)) for a, r in aims if r]
-    count = f"Of {len(aims)} aims {judged.count(True)} are met, {judged.count(False)} missed, the rest not measured."
-    config = "Configuration: tinyconfig with `kernel/config/guest.config`, for quire also `kernel/config/quire.config`."
-    tools = sorted({f"{r['kernel']['compiler']}; {r['kernel']['qemu']}" for r in results if r.get("kernel")})
-    parts = [INTRO + "\n" + "\n".join([count, config, *(f"Built and run with {t}." for t in tools)])]
-    if any(data.get(key) for key in storage.PROBES.values()):
-        parts.append("What the primitives cost in these guests: [machine.md](../bench/results/machine.md).")
-    parts.append(off_table(results))
-    parts += [section(n, results) for n in names]
-    return "\n\n".join(parts) + "\n"
-
-
 def headline(data: dict) -> str:
-    """Return the README's table: the headline aims, and all aims that are missed."""
+    """Return the table of the headline aims and of all aims that are missed, with the conditions."""
     rows: list[list[str]] = []
     shapes: dict[str, list[str]] = {}
     for name in core.names():
         for aim in core.load(name).aims:
-            result = find(data["results"], name, aim.clock)
+            result = core.find(data["results"], name, aim.clock)
             found = core.achieved(aim, result)
             if not result or not (aim.headline or core.met(aim, found) is False):
                 continue
@@ -143,16 +129,58 @@ def headline(data: dict) -> str:
             known += [name] if name not in known else []
     lines = "\n".join(f"* {', '.join(names)}: {shape}" for shape, names in sorted(shapes.items(), key=lambda s: s[1]))
     table_of_aims = markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows)
-    return f"{table_of_aims}\n\nConditions:\n\n{lines}"
+    return f"## The main aims, and all that are missed\n\n{table_of_aims}\n\nConditions:\n\n{lines}"
 
 
-def with_headline(readme: str, data: dict) -> str:
-    """Return the README with the measured table put between its marks."""
+def counts(results: list[dict]) -> str:
+    """Return how many of the aims of the benchmarks that have results are met."""
+    names = [n for n in core.names() if any(r["name"] == n for r in results)]
+    aims = [(aim, core.find(results, n, aim.clock)) for n in names for aim in core.load(n).aims]
+    judged = [core.met(aim, core.achieved(aim, result)) for aim, result in aims]
+    return (f"Of {len(aims)} aims {judged.count(True)} are met, {judged.count(False)} missed and {judged.count(None)} "
+            "not measured")
+
+
+def paper(data: dict) -> str:
+    """Return docs/results.md."""
+    results = data["results"]
+    names = [n for n in core.names() if any(r["name"] == n for r in results)]
+    without = [n for n in core.names() if core.load(n).aims and n not in names]
+    config = "Configuration: tinyconfig with `kernel/config/guest.config`, for quire also `kernel/config/quire.config`."
+    tools = sorted({f"{r['kernel']['compiler']}; {r['kernel']['qemu']}" for r in results if r.get("kernel")})
+    parts = [INTRO + "\n" + "\n".join([f"{counts(results)}.", config, *(f"Built and run with {t}." for t in tools)])]
+    parts.append(NO_ROW.format(page="rmap.md"))
+    if without:
+        parts.append(f"These benchmarks have aims, but no results here: {', '.join(without)}.")
+    if any(data.get(key) for key in storage.PROBES.values()):
+        parts.append("What the primitives cost in these guests: [machine.md](../bench/results/machine.md).")
+    parts.append(headline(data))
+    parts.append(off_table(results))
+    parts += [section(n, results) for n in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def by_workload(data: dict) -> str:
+    """Return the README's table by workload, the conditions, and the missed aims that have no place in the table."""
+    results = data["results"]
+    emulators = ", ".join(sorted({r["guest"]["accelerator"] for r in results}))
+    misses = workloads.other_misses(results)
+    texts = [CONDITIONS.format(emulators=emulators),
+             f"{counts(results)}; [docs/results.md](docs/results.md) lists all of them. "
+             + (f"The table does not have these missed ones: {'; '.join(misses)}. " if misses else "")
+             + NO_ROW.format(page="docs/rmap.md")]
+    filled = [textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) for text in texts]
+    rows = [workloads.row(workload, results) for workload in workloads.WORKLOADS]
+    return "\n\n".join([markdown(workloads.HEADER, rows), *filled])
+
+
+def with_table(readme: str, data: dict) -> str:
+    """Return the README with the table by workload put between its marks."""
     before, mark, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
         raise core.BenchError(f"README.md lacks the line {BEGIN!r} or {END!r}: restore it from git")
-    return f"{before}{BEGIN}\n\n{headline(data)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{by_workload(data)}\n\n{END}{after}"
 
 
 def trimmed(result: dict) -> dict:
@@ -174,7 +202,7 @@ def files_of(data: dict) -> dict[Path, str]:
     """Return the text of each file that is written: the data, and all documents."""
     rows = {f"{name}.md": rows_paper(name, data) for name in core.names()}
     kept = {**storage.texts(data), **{name: text for name, text in rows.items() if text}}
-    readme = with_headline(README.read_text(encoding="utf-8"), data)
+    readme = with_table(README.read_text(encoding="utf-8"), data)
     return {**{storage.FOLDER / name: text for name, text in kept.items()}, PAPER: paper(data), README: readme}
 
 

@@ -43,7 +43,7 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 # file. The first row with a matching pattern counts.
 ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
-    ("README.md", "docs apt_repo"),
+    ("README.md", f"docs apt_repo {PAPERS}"),
     ("bench/results/* docs/results.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
@@ -81,6 +81,7 @@ ROWS: list[tuple[str, str]] = [
     ("guest/*", f"build tree ktap {INPUT}"),
     ("bench/attribut*", "attribute"),
     ("bench/pressure/simulate.py", "simulate"),
+    ("bench/workloads.py", "bench docs"),
     ("bench/*", "bench"),
     ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/quirelib/knobs.py", "knobs quirectl deb_tools"),

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 from functools import cache
 
 import pytest
 
+import kernel_surface
+from bench import core, storage, workloads
 from guest import paths, tree
+from quirelib import cli, knobs
 
 
 @cache
@@ -70,6 +74,89 @@ def test_help_names_every_verb() -> None:
     readme = tracked()["README.md"]
     assert not [verb for verb in ("demo", "check", "check-debug", "soak", "bench", "kernel") if
                 f"make {verb}" not in readme]
+
+
+def wrong_switches(text: str) -> list[str]:
+    """Return what a text has in back quotes as FEATURE/KNOB or FEATURE/KNOB=VALUE and the kernel does not take."""
+    found = re.findall(rf"`((?:{'|'.join(kernel_surface.FEATURES)})/\w+)(?:=(\w+))?`", text)
+    wrong = []
+    for name, value in found:
+        knob = knobs.find(*name.split("/"))
+        if not knob or (value and not (value.isdecimal() and knob.low <= int(value) <= knob.high)):
+            wrong.append(f"no {name}" if not knob else f"{name} does not take {value}")
+    return wrong
+
+
+def wrong_workload(workload: workloads.Workload, results: list[dict]) -> list[str]:
+    """Return what is wrong with a workload of the README's table: what does not exist, or was not measured."""
+    wrong = [f"no feature {name}" for name in workload.features if name not in kernel_surface.FEATURES]
+    wrong += wrong_switches("".join(f"`{knob}`" for knob in workload.knobs) + workload.also + workload.never)
+    wrong += [f"not FEATURE/KNOB=VALUE: {knob}" for knob in workload.knobs if not re.fullmatch(r"\w+/\w+=\w+", knob)]
+    wrong += [f"no result for {fact.what}" for fact in workload.facts if not fact.finding(results)]
+    wrong += [f"no rows of {fact.benchmark}" for fact in workload.facts
+              if not (storage.FOLDER / f"{fact.benchmark}.md").exists()]
+    switched = {knob for fact in workload.facts for result in results if result["name"] == fact.benchmark
+                for knob in result.get("knobs") or ()}
+    wrong += [f"measured with {knob}" for knob in switched - set(workload.knobs)]
+    return wrong + ([] if workload.gains and workload.costs else ["a gain without a cost, or a cost without a gain"])
+
+
+@cache
+def measured() -> list[dict]:
+    """Return the stored results."""
+    results: list[dict] = storage.load(storage.FOLDER)["results"]
+    return results
+
+
+@pytest.mark.parametrize("workload", workloads.WORKLOADS, ids=lambda workload: workload.name)
+def test_workloads(workload: workloads.Workload) -> None:
+    """The README's table has figures that were measured, and features and knobs that exist."""
+    assert not wrong_workload(workload, measured())
+
+
+def test_wrong_workloads_are_seen() -> None:
+    """A result that is missing, and a feature or knob that does not exist, are found in a workload."""
+    good = next(one for one in workloads.WORKLOADS if one.knobs)
+    fact = good.gains[0]
+    for change, says in (
+        ({"features": ("fork", "frok")}, "no feature frok"),
+        ({"knobs": (*good.knobs, "shm/mixed=1")}, "no shm/mixed"),
+        ({"knobs": (*good.knobs, "fork/mixed=2")}, "fork/mixed does not take 2"),
+        ({"knobs": (*good.knobs, "mixed")}, "not FEATURE/KNOB=VALUE: mixed"),
+        ({"knobs": ()}, "measured with fork/mixed=1"),
+        ({"also": "`text/placment`"}, "no text/placment"),
+        ({"gains": (dataclasses.replace(fact, aim="nonesuch"),)}, f"no result for {fact.what}"),
+        ({"gains": (workloads.Fact("it", "micro", metric="ns", where={"op": "nonesuch"}),)}, "no result for it"),
+        ({"gains": (workloads.Fact("it", "limits", metric="ns"),)}, "no rows of limits"),
+        ({"costs": ()}, "a gain without a cost, or a cost without a gain"),
+    ):
+        assert says in wrong_workload(dataclasses.replace(good, **change), measured())
+    without = [result for result in measured() if result["name"] != fact.benchmark]
+    assert f"no result for {fact.what}" in wrong_workload(good, without)
+
+
+def test_ceiling_of_zeroed_memory() -> None:
+    """What the README says that hardware can gain is what the benchmark notes."""
+    said = " ".join(workload.also for workload in workloads.WORKLOADS if "prezero" in workload.features)
+    note = core.load("pft").note.split("hardware's ceiling")[1]
+    assert re.findall(r"[\d.]+", said) == re.findall(r"[\d.]+", re.sub(r"\(.*?\)", "", note))
+
+
+def verbs_of_quirectl() -> set[str]:
+    """Return the commands of quirectl."""
+    shown = cli.parser().format_help()
+    return set(re.findall(r"^    (\w+)", shown, re.M))
+
+
+@pytest.mark.parametrize("name", [name for name in papers() if "/" not in name or name.startswith("docs/")])
+def test_switches_exist(name: str) -> None:
+    """Features, knobs and commands of quirectl in our own documents exist."""
+    text = tracked()[name]
+    assert not wrong_switches(text)
+    quoted = "\n".join(re.findall(r"`[^`\n]*`|^    .*$", text, re.M))
+    assert set(re.findall(r"\bquirectl ([a-z]+)\b(?!-)", quoted)) <= verbs_of_quirectl()
+    named = {one for words in re.findall(r"\bquire=([a-z,]+)", quoted) for one in words.split(",")}
+    assert named <= {*kernel_surface.FEATURES, "on", "off"}
 
 
 @pytest.mark.parametrize("name", papers())

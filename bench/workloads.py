@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The README's table by workload: what to switch on, what was measured to be gained and to be lost, and when not to.
+
+A figure is a row of a result: it is named here, and its numbers come from bench/results. Words without a figure say
+what no benchmark measures; they have no measured numbers in them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from bench import core, table
+
+HEADER = ["workload", "switch on", "measured gain", "measured cost", "not for"]
+NONE = "not measured"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A figure, and what it is of. Its row is the one that decides an aim, if `aim` is that aim's text.
+
+    Otherwise `metric`, `where` and `clock` say which row. `unit` is given where the two values say more than their
+    ratio does.
+    """
+
+    what: str
+    benchmark: str
+    aim: str = ""
+    metric: str = ""
+    where: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    clock: str = "icount"
+    unit: str = ""
+
+    def judged(self) -> core.Aim | None:
+        """Return the aim, or one that stands for the row; None if the benchmark has no such aim."""
+        benchmark = core.load(self.benchmark)
+        if self.aim:
+            return next((aim for aim in benchmark.aims if aim.text == self.aim), None)
+        return core.Aim(self.what, self.metric, self.where, 1.0, clock=self.clock,
+                        more_is_better=self.metric in benchmark.more_is_better)
+
+    def finding(self, results: list[dict]) -> core.Finding | None:
+        """Return the figure's finding; None if it was not measured."""
+        aim = self.judged()
+        return core.achieved(aim, core.find(results, self.benchmark, aim.clock)) if aim else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A row of the table. `docs` are the pages that explain it, `knobs` are like those of a benchmark."""
+
+    name: str
+    docs: tuple[str, ...]
+    features: tuple[str, ...]
+    gains: tuple[Fact, ...]
+    costs: tuple[Fact, ...]
+    never: str
+    knobs: tuple[str, ...] = ()
+    also: str = ""
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Return all figures of the row."""
+        return self.gains + self.costs
+
+
+WORKLOADS = (
+    Workload(
+        "Redis or Valkey snapshots", ("fork", "rmap"), ("fork", "rmap"),
+        gains=(
+            Fact("BGSAVE's fork", "redis", aim="BGSAVE's fork, times faster", unit="us"),
+            Fact("p99.9 of SETs during the save", "redis", aim="p99.9 of SETs during the save"),
+        ),
+        costs=(
+            Fact("p99.9 of SETs before the first save", "redis", metric="p99.9_us", where={"phase": "rest"},
+                 clock="time", unit="us"),
+            Fact("all writes during the save", "after-fork", aim="rewriting while the child lives"),
+            Fact("the first of them to each 2 MiB", "after-fork", metric="first_ns", where={"case": "single_writes"},
+                 unit="instructions"),
+        ),
+        also="a worker can do that ahead (`fork/background_tables_per_s`); this gives up the memory that sharing saves",
+        never="heaps of transparent huge pages, which fork copies as Linux does; processes below 32 MiB",
+    ),
+    Workload(
+        "PostgreSQL without huge pages", ("shm", "fork"), ("shm", "fork", "rmap"), knobs=("fork/mixed=1",),
+        gains=(
+            Fact("page tables of 100 connections that have read a pool of 1 GB", "postgres",
+                 aim="page tables of 100 connections that have read the pool of 1 GB, times less", unit="kB"),
+            Fact("connections a second", "postgres", aim="connections a second"),
+            Fact("selects a second", "postgres", aim="selects a second"),
+        ),
+        costs=(
+            Fact("reading a segment that nobody else has read", "shm-table", metric="ms",
+                 where={"kind": "memfd", "access": "read", "processes": "1"}),
+        ),
+        also="the pool is in no process's RSS; with `fork/mixed` a child copies its libraries' tables as it faults",
+        never="servers whose `huge_pages` are in use: these have no tables to share; pools below 32 MiB",
+    ),
+    Workload(
+        "fork servers and zygotes", ("fork", "rmap"), ("fork", "rmap"),
+        gains=(
+            Fact("fork() of 1 GB", "fork-table", aim="fork() alone, 1 GB touched, times fewer"),
+            Fact("fork and exit with 1000 mappings", "lots-of-forks", aim="fork+exit with 1000 mappings"),
+            Fact("page tables of 200 children of 256 MB", "after-fork", unit="kB",
+                 aim="page tables of the same children, all (stack, text and upper levels of each too), times less"),
+            Fact("fork and exit of a small program", "micro",
+                 aim="on, all features: fork and exit of a small static program"),
+        ),
+        costs=(
+            Fact("system time of shell pipelines", "lots-of-forks",
+                 aim="system time of the pipelines by the clock, on 2 CPUs"),
+            Fact("page tables once each child has written to each 2 MiB", "after-fork", metric="pagetables_kB",
+                 where={"state": "written_1_in_512"}),
+            Fact("the first write to each 2 MiB", "after-fork", metric="first_ns", where={"case": "single_writes"}),
+        ),
+        also="for children that use few of their libraries, `fork/mixed` shares those tables, too; others pay for it",
+        never="children that write all over the parent's memory; parents below 32 MiB (only `rmap` helps)",
+    ),
+    Workload(
+        "compile farms, large binaries", ("text",), ("text",),
+        gains=(
+            Fact("page faults of a program of 483 MB, run again after a second", "text",
+                 aim="page faults of 483 MB text, executed again after a second, times fewer"),
+            Fact("its start-up", "text", aim="start-up of 64 and 483 MB, executed again after a second"),
+            Fact("instructions of llc with libLLVM, run again after a second", "programs", metric="cpu_s",
+                 where={"program": "libLLVM", "start": "after_1s"}),
+            Fact("instructions of a compile by cc1", "compile", aim="a compile, all features on"),
+        ),
+        costs=(
+            Fact("its first start-up", "text", aim="start-up of 483 MB, first execution, by the clock"),
+            Fact("its second, at once", "text", aim="start-up of 483 MB, second execution at once, by the clock"),
+            Fact("share of its text in huge pages a second later", "text",
+                 aim="share of the whole 2 MiB blocks that is PMD-mapped within a second"),
+            Fact("instructions of llc's first start", "programs", metric="cpu_s",
+                 where={"program": "libLLVM", "start": "first"}),
+            Fact("instructions of postgres, run again after a second", "programs",
+                 aim="instructions of real programs, executed again after a second"),
+            Fact("time of compiles beside other load", "compile", aim="a compile under load, by the clock"),
+            Fact("what that load gets done", "compile", aim="what the loads got done, by the clock"),
+        ),
+        also="code that is newer than these rows makes a second start at once cost more "
+        "([figures](docs/text.md#figures)); placed programs keep 19 of 28 random "
+        "address bits",
+        never="programs that run once; text on tmpfs; files that are open for writing",
+    ),
+    Workload(
+        "JVMs and VMs that touch memory in advance, transparent huge pages", ("prezero",), ("prezero",),
+        gains=(
+            Fact("a 2 MiB fault, page written in full", "pft", metric="cpu_ns_per_fault",
+                 where={"mode": "burst", "page": "2M", "lines": "32768"}),
+            Fact("a 4 KB fault, page written in full", "pft", metric="cpu_ns_per_fault",
+                 where={"mode": "burst", "page": "4K", "lines": "64"}),
+            Fact("2 MiB faults a second over three times the pool, one idle CPU", "pft",
+                 aim="sustained 2 MiB faults over three times the pool, one idle CPU, faults a second"),
+        ),
+        costs=(
+            Fact("4 KB faults a second of two threads on two CPUs, no pause", "pft", metric="fault/wsec", clock="time",
+                 where={"mode": "sustained", "page": "4K", "Threads": "2"}),
+            Fact("CPU time of a 2 MiB fault while all CPUs are busy", "pft", metric="cpu_ns_per_fault", clock="time",
+                 where={"mode": "busy", "page": "2M"}),
+        ),
+        also="idle CPUs zero memory instead of sleeping; the gain on hardware is at most some 1.5 times for 4 KB pages "
+        "and 7.5 to 10 times for 2 MiB pages",
+        never="machines without idle CPUs or with free memory in pieces; heaps from hugetlb's pool; `init_on_free=1`",
+    ),
+)
+
+
+def change(found: core.Finding) -> str:
+    """Return how a value differs from its base: in percent, or as a factor where that is at least 2."""
+    if not found.base:
+        return table.number(found.value)
+    ratio = found.value / found.base
+    if 0 < ratio <= 0.5:
+        return f"{table.number(round(1 / ratio, 2))}x less"
+    return f"{table.number(round(ratio, 2))}x more" if ratio >= 2 else f"{(ratio - 1) * 100:+.1f}%"
+
+
+def bound(aim: core.Aim) -> str:
+    """Return what an aim asks for, in the terms of change()."""
+    sign = "≥" if aim.at_least else "≤"
+    if aim.how in ("times", "value", "less"):
+        return f"{sign} {table.number(aim.limit)}{'x' if aim.how == 'times' else ''}"
+    return f"{sign} {(aim.limit - 1) * 100:+.0f}%"
+
+
+def fact_text(fact: Fact, results: list[dict]) -> str:
+    """Return a figure and what belongs to it: values, clock, what off reads there, and whether an aim is missed."""
+    aim = fact.judged()
+    result = core.find(results, fact.benchmark, aim.clock) if aim else None
+    worst = core.worst(aim, result) if aim else None
+    if not aim or not worst:
+        return f"{fact.what}: {NONE}"
+    keys, found = worst
+    said = [f"{table.number(found.base)} → {table.number(found.value)} {fact.unit}"] if fact.unit else []
+    if aim.clock == "time":
+        off = core.row_off(aim, result, keys)
+        compared = off and off.base and aim.against == "vanilla"
+        said.append(f"clock, off {change(off)}" if off and compared else "clock")
+    if fact.aim and not core.met(aim, found):
+        said.append(f"aim {bound(aim)} **missed**")
+    inside = "; ".join(said)
+    return f"{fact.what}: {change(found)}" + (f" ({inside})" if inside else "")
+
+
+def switches(workload: Workload, results: list[dict]) -> str:
+    """Return what to switch on, and what else was on when it was measured."""
+    cell = ", ".join(f"`{name}`" for name in workload.features)
+    cell += "".join(f", `{knob}`" for knob in workload.knobs)
+    more = {}
+    for fact in workload.facts:
+        aim = fact.judged()
+        result = core.find(results, fact.benchmark, aim.clock) if aim else None
+        if result and not set(result["features"]) <= set(workload.features):
+            more[fact.benchmark] = "all" if set(result["features"]) == set(core.FEATURES) else ", ".join(
+                f"`{name}`" for name in result["features"])
+    return cell + "".join(f"; {name} was measured with {features} features on" for name, features in more.items())
+
+
+def row(workload: Workload, results: list[dict]) -> list[str]:
+    """Return the cells of a workload."""
+    links = [f"[{name}](docs/{name}.md)" for name in workload.docs]
+    names = dict.fromkeys(fact.benchmark for fact in workload.facts)
+    links += [f"[{name}](bench/results/{name}.md)" for name in names if name not in workload.docs]
+    gains, costs = ("; ".join(fact_text(fact, results) for fact in facts) for facts in (workload.gains, workload.costs))
+    return [f"**{workload.name}** ({', '.join(links)})", switches(workload, results), gains,
+            "; ".join(filter(None, [costs, workload.also])), workload.never]
+
+
+def other_misses(results: list[dict]) -> list[str]:
+    """Return the aims that are missed and have no place in the table."""
+    told = {(fact.benchmark, fact.aim) for workload in WORKLOADS for fact in workload.facts}
+    found = []
+    for name in core.names():
+        for aim in (aim for aim in core.load(name).aims if (name, aim.text) not in told):
+            finding = core.achieved(aim, core.find(results, name, aim.clock))
+            if finding and not core.met(aim, finding):
+                found.append(f"\"{aim.text}\" {change(finding)} ([{name}](bench/results/{name}.md), aim {bound(aim)})")
+    return found
