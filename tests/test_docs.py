@@ -167,6 +167,21 @@ def test_links_lead_somewhere(name: str) -> None:
     assert not [link for link in links if not (folder / link).exists()]
 
 
+def headings(text: str) -> set[str]:
+    """Return the anchors that a page's headings have."""
+    lines = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.+)$", lines, re.M)}
+
+
+@pytest.mark.parametrize("name", [name for name in papers() if name.endswith(".md")])
+def test_anchors_exist(name: str) -> None:
+    """A link to a heading of our documents leads to one."""
+    folder = (paths.REPO / name).parent
+    links = re.findall(r"\]\((?!https?://)([^)#\s]*)#([^)\s]+)\)", tracked()[name])
+    assert not [f"{path}#{anchor}" for path, anchor in links if anchor not in headings(
+        (folder / path if path else paths.REPO / name).read_text(encoding="utf-8"))]
+
+
 @pytest.mark.parametrize("name", papers())
 def test_files_named_exist(name: str) -> None:
     """A path in back quotes that begins with one of our folders exists (build/ is generated)."""
