@@ -161,8 +161,10 @@ WORKLOADS = (
                  where={"mode": "busy", "page": "2M"}),
         ),
         also="idle CPUs zero memory instead of sleeping; the gain on hardware is at most some 1.5 times for 4 KB pages "
-        "and 7.5 to 10 times for 2 MiB pages",
-        never="machines without idle CPUs or with free memory in pieces; heaps from hugetlb's pool; `init_on_free=1`",
+             "and 7.5 to 10 times for 2 MiB pages",
+        never="machines without idle CPUs or with free memory in pieces; virtual machines that use little of their "
+              "memory (only memory that was used since the switch-on is zeroed there: `scrub_unused`); "
+              "`init_on_free=1`",
     ),
 )
 
