@@ -31,14 +31,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guest import build, paths, splat
+from guest import build, paths, races, splat
 
 SPLAT = 70      # exit status: the kernel complained
 HUNG = 71       # exit status: the command, or the guest, did not end in time
 DIED = 72       # exit status: the guest ended without a status and without a splat
 QEMU = "qemu-system-x86_64"
 ATTEMPTS = 3
-BOOT_LIMIT = {"debug": 420.0}
+BOOT_LIMIT = {"debug": 420.0, "kcsan": 420.0}
 BOOT_LIMIT_OTHERS = 180.0
 POWEROFF_LIMIT = 240.0
 LEAST_MEGABYTES = 64    # with so much the quire kernel still comes to its command
@@ -115,12 +115,16 @@ class BootError(Exception):
 
 @dataclass
 class Result:
-    """The result of a command in a guest: its own time (seconds), and the guest's before it and after it."""
+    """The result of a command in a guest: its own time (seconds), and the guest's before it and after it.
+
+    `foreign` has the races of Linux's own that KCSAN found: only those that involve our code are splats.
+    """
 
     status: int
     output: str
     console: str
     splats: list[splat.Splat] = field(default_factory=list)
+    foreign: list[splat.Splat] = field(default_factory=list)
     seconds: float = 0.0
     reason: str = ""
     to_init: float = 0.0
@@ -309,10 +313,10 @@ class _Guest:
         self.pass_output()
 
 
-def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
+def _judge(guest: _Guest, timed_out: str, seconds: float, kernel: str) -> Result:
     console = _read(guest.folder / "console")
     output = _read(guest.folder / "output")
-    splats = splat.find(console)
+    splats, foreign = races.split(splat.find(console), paths.BUILD / kernel / "vmlinux")
     leaks = [line[5:] for line in guest.protocol() if line.startswith("leak ")]
     if leaks:
         splats.append(splat.Splat("leak", leaks[0], "\n".join(leaks)))
@@ -321,7 +325,7 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
     if bits and not splats:
         splats.append(splat.Splat("taint", f"tainted {tainted}: {', '.join(bits)}", "(its message is not in the log)"))
     said = guest.said("status")
-    result = Result(int(said) if said else DIED, output, console, splats, seconds)
+    result = Result(int(said) if said else DIED, output, console, splats, foreign, seconds)
     if timed_out:
         result.status, result.reason = HUNG, timed_out
     elif not said:
@@ -334,16 +338,16 @@ def _judge(guest: _Guest, timed_out: str, seconds: float) -> Result:
     return result
 
 
-def _run_once(guest: _Guest, boot_limit: float, timeout: float) -> tuple[Result, str]:
+def _run_once(guest: _Guest, kernel: str, timeout: float) -> tuple[Result, str]:
     """Return a guest's result, and the phase in which its host failed it: "init", "command", or "" for none.
 
     It is not a failure of the host if the kernel complained, or if the command has a status or reached its limit.
     """
-    begun = time.monotonic()
+    begun, boot_limit = time.monotonic(), BOOT_LIMIT.get(kernel, BOOT_LIMIT_OTHERS)
     in_time = guest.wait(lambda: guest.said("started") is not None, boot_limit)
     if guest.said("started") is None:
         guest.kill()
-        result = _judge(guest, "" if in_time else NO_INIT.format(boot_limit), 0)
+        result = _judge(guest, "" if in_time else NO_INIT.format(boot_limit), 0, kernel)
         result.console += _read(guest.folder / "vng")
         return result, "" if result.splats else "init"
     started, timed_out = time.monotonic(), ""
@@ -355,7 +359,7 @@ def _run_once(guest: _Guest, boot_limit: float, timeout: float) -> tuple[Result,
                               guest.wait(lambda: False, POWEROFF_LIMIT)):
         timed_out = NO_POWEROFF.format(POWEROFF_LIMIT)
     guest.kill()
-    result = _judge(guest, timed_out, ended - started)
+    result = _judge(guest, timed_out, ended - started, kernel)
     result.to_init, result.to_end = started - begun, time.monotonic() - ended
     finished = timed_out or guest.said("status") or result.splats
     return result, "command" if not finished and guest.ended_by_signal() else ""
@@ -406,7 +410,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
         for attempt in itertools.count(1):
             guest = _Guest(folder, command, on_output)
             try:
-                result, failed = _run_once(guest, BOOT_LIMIT.get(kernel, BOOT_LIMIT_OTHERS), timeout)
+                result, failed = _run_once(guest, kernel, timeout)
             finally:
                 guest.kill()
             _note_times(kernel, result)

@@ -13,7 +13,8 @@ NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|\r|\0")
 # The patterns that start a splat, by kind, matched at the beginning of a message. The first match decides the kind.
 STARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple((kind, re.compile(pattern)) for kind, pattern in (
     ("panic", r"Kernel panic - not syncing"),
-    ("kasan", r"BUG: KA?CSAN:|BUG: KASAN:|BUG: KFENCE:|BUG: KMSAN:|UBSAN:"),
+    ("race", r"BUG: KCSAN:"),
+    ("kasan", r"BUG: KASAN:|BUG: KFENCE:|BUG: KMSAN:|UBSAN:"),
     ("bad page", r"BUG: Bad (page|rss-counter)|BUG: non-zero pgtables_bytes|Bad page"),
     ("lockup", r"(watchdog: )?BUG: (soft|workqueue) lockup|(NMI )?watchdog: Watchdog detected hard LOCKUP"),
     ("bug", r"BUG: |kernel BUG at |list_(add|del) corruption"),

@@ -73,7 +73,8 @@ ROWS: list[tuple[str, str]] = [
     ("tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
     ("guest/boot.py guest/run", f"build run {INPUT}"),
-    ("guest/splat.py", "splat run::test_splats_are_seen_and_named"),
+    ("guest/races.py", "races splat"),
+    ("guest/splat.py", "races splat run::test_splats_are_seen_and_named"),
     ("guest/tree.py base.conf", f"tree build docs packages {SOURCES}"),
     ("guest/mirrors.py kernel/mirrors", "mirrors"),
     ("guest/packages.py requirements.txt", "packages"),
@@ -116,8 +117,8 @@ STYLE: list[tuple[str, str]] = [
 ]
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bootdefault", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs",
-        "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "reports",
-        "sets", "settings", "simulate", "splat", "text_sets", "tree"}
+        "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "races",
+        "reports", "sets", "settings", "simulate", "splat", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0
+"""guest.races, on texts of reports and on a small program."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from guest import races, splat
+
+CONSOLE = """\
+[   12.000000] ==================================================================
+[   12.000001] BUG: KCSAN: data-race in copy_page_range / pt_leave
+[   12.000002]
+[   12.000003] write (marked) to 0xffff888001234560 of 8 bytes by task 101 on cpu 1:
+[   12.000004]  pt_leave+0x10/0x20
+[   12.000005]  zap_pmd_range+0x30/0x40
+[   12.000006]
+[   12.000007] read to 0xffff888001234560 of 8 bytes by task 102 on cpu 0:
+[   12.000008]  copy_page_range+0x50/0x60
+[   12.000009]  |
+[   12.000010]  +-> reordered to: dup_mmap+0x70/0x80
+[   12.000011]
+[   12.000012] value changed: 0x0000000000000001 -> 0x0000000000000002
+[   12.000013]
+[   12.000014] Reported by Kernel Concurrency Sanitizer on:
+[   12.000015] CPU: 0 UID: 0 PID: 102 Comm: sh Not tainted 6.12.0 #1
+[   12.000016] ==================================================================
+"""
+ONE = """\
+BUG: KCSAN: data-race in tick_sched_do_timer+0x10/0x20
+
+race at unknown origin, with read to 0xffffffff82000000 of 4 bytes by interrupt on cpu 0:
+ tick_sched_do_timer+0x10/0x20
+ do_idle+0x30/0x40
+
+value changed: 0x00000001 -> 0x00000002
+==================================================================
+"""
+TWO = splat.find(CONSOLE)[0].text
+PLACES = {
+    "pt_leave+0x10/0x20": [races.Place("pt_leave", "mm/quire/pt/pt.c", 7)],
+    "zap_pmd_range+0x30/0x40": [races.Place("zap_pmd_range", "mm/memory.c", 70)],
+    "copy_page_range+0x50/0x60": [races.Place("pmd_none", "arch/x86/include/asm/pgtable.h", 5),
+                                  races.Place("copy_page_range", "mm/memory.c", 40)],
+    "dup_mmap+0x70/0x80": [races.Place("dup_mmap", "kernel/fork.c", 3)],
+}
+
+
+def ours(place: races.Place) -> bool:
+    """Stand in for the comparison with the tree."""
+    return place.file.startswith("mm/quire/")
+
+
+def test_a_report_is_read() -> None:
+    """Both stacks of a report are found, each from the access on, and what follows them is left out."""
+    (one,) = splat.find(CONSOLE)
+    assert one.kind == races.KIND
+    assert races.stacks(one.text) == [["pt_leave+0x10/0x20", "zap_pmd_range+0x30/0x40"],
+                                      ["copy_page_range+0x50/0x60", "dup_mmap+0x70/0x80"]]
+    assert races.stacks(ONE) == [["tick_sched_do_timer+0x10/0x20", "do_idle+0x30/0x40"]]
+
+
+def test_what_was_interrupted_is_no_part_of_it() -> None:
+    """A race between two interrupts is not ours because one of them came while our code ran."""
+    entry = "asm_sysvec_apic_timer_interrupt+0x1f/0x30"
+    below = "  zap_pmd_range+0x30/0x40"
+    (one,) = splat.find(CONSOLE.replace(below, f"  {entry}\n[   12.000005]{below}"))
+    assert races.stacks(one.text) == [["pt_leave+0x10/0x20", entry],
+                                      ["copy_page_range+0x50/0x60", "dup_mmap+0x70/0x80"]]
+
+
+def test_either_stack_makes_a_race_ours() -> None:
+    """A race is ours if one of its functions is in our code; the place is named."""
+    assert list(map(str, races.owned(TWO, PLACES, ours) or [])) == ["pt_leave (mm/quire/pt/pt.c:7)"]
+    elsewhere = {**PLACES, "pt_leave+0x10/0x20": [races.Place("pt_leave", "mm/memory.c", 7)]}
+    assert races.owned(TWO, elsewhere, ours) == []
+
+
+@pytest.mark.parametrize("report, lacks", [
+    (TWO, "dup_mmap+0x70/0x80"), (TWO, "pt_leave+0x10/0x20"), (ONE, ""), ("BUG: KCSAN: data-race in f\n", "")])
+def test_what_cannot_be_told_is_ours(report: str, lacks: str) -> None:
+    """A report is not taken for one of Linux's own if a frame of it, or all stacks, cannot be found."""
+    known = {frame: found for frame, found in PLACES.items() if frame != lacks}
+    assert races.owned(report, known, ours) is None
+
+
+def test_no_debugging_information(tmp_path: Path) -> None:
+    """Without the kernel that a report is of, all races stay splats; other splats never leave."""
+    found = splat.find(CONSOLE + "WARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\nRIP: f\n---[ end trace 0 ]---\n" + ONE)
+    assert [one.kind for one in found] == ["race", "warning", "race"]
+    assert races.split(found, tmp_path / "vmlinux") == (found, [])
+
+
+def test_functions_of_one_name() -> None:
+    """Each function of a name may be meant; a frame's address is that after the call, and modules are not known."""
+    known = races.symbols("ffffffff81000000 T f\nffffffff81000100 t f\nffffffff81000200 d f\n")
+    assert known == {"f": [0xffffffff81000000, 0xffffffff81000100]}
+    assert races.calls("f+0x10/0x20", known) == [0xffffffff8100000f, 0xffffffff8100010f]
+    assert races.calls("f+0x10/0x20 [test_hmm]", known) == races.calls("g+0x1/0x2", known) == []
+
+
+@pytest.mark.parametrize("path", ["/a/tree/o-kcsan/../mm/x.c", "../mm/x.c", "mm/x.c", "/b/tree/o-kcsan/mm/x.c"])
+def test_paths_of_debugging_information(path: str) -> None:
+    """A file has one name, whichever clone of the repository it was compiled in."""
+    assert races.inside_source(path) == "mm/x.c"
+
+
+def test_edits_and_overlay(tmp_path: Path) -> None:
+    """A place is ours in each file of the overlay, and within three lines of an edit in a file of Linux."""
+    before, after, overlay = (tmp_path / name for name in ("base", "tree", "overlay"))
+    for folder in (before, after, overlay):
+        (folder / "mm").mkdir(parents=True)
+    lines = [f"line {number}\n" for number in range(1, 41)]
+    (before / "mm/x.c").write_text("".join(lines), encoding="utf-8")
+    (after / "mm/x.c").write_text("".join([*lines[:19], "ours\n", *lines[19:]]), encoding="utf-8")
+    (overlay / "mm/y.c").touch()
+    belongs = races.Ours(before, after, overlay)
+    assert [line for line in range(1, 42) if belongs(races.Place("f", "mm/x.c", line))] == list(range(17, 24))
+    assert belongs(races.Place("f", "mm/y.c", 1))
+    assert not belongs(races.Place("f", "mm/z.c", 1))
+
+
+def test_a_real_program(tmp_path: Path) -> None:
+    """Frames of a compiled program are found, with the functions that were inlined there."""
+    (tmp_path / "x.c").write_text(
+        "int shared;\nstatic inline __attribute__((always_inline)) void inner(void)\n{\n\t__atomic_add_fetch(&shared, "
+        "1, 5);\n\t__builtin_trap();\n}\nvoid outer(void)\n{\n\tinner();\n}\nint main(void)\n{\n\touter();\n}\n",
+        encoding="utf-8")
+    subprocess.run(["gcc", "-g", "-O1", "-o", "x", "x.c"], cwd=tmp_path, check=True)
+    known = races.locate(["outer+0x1/0x10", "nothing+0x1/0x10"], tmp_path / "x")
+    assert known["nothing+0x1/0x10"] == []
+    assert [(place.function, Path(place.file).name) for place in known["outer+0x1/0x10"]][-1] == ("outer", "x.c")
+    known = races.locate([f"outer+{offset:#x}/0x10" for offset in range(2, 12)], tmp_path / "x")
+    assert ["inner", "outer"] in [[place.function for place in places] for places in known.values()]
