@@ -21,7 +21,7 @@ help:
 	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
-	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|off|quire-jump|vanilla-jump)'
+	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|quire-jump|vanilla-jump)'
 	@echo 'make deb          all Debian packages, to install: kernel and tools (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make deb-tools    the package of quirectl and what belongs to it alone; builds no kernel'
 	@echo 'make apt-repo     an apt repository in build/apt of the packages that were made (KEY=key of gpg, to sign it)'

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Build kernel variants: build/VARIANT/bzImage (and vmlinux, config, build.log).
 
-quire, debug and off are built from build/tree, vanilla from the pristine build/base. The objects are in o-VARIANT, a
-direct child of the source folder. Kbuild then refers to the source as "..", so objects contain no absolute path and
-ccache works across clones of this repository.
+quire, debug, kcsan and off are built from build/tree, vanilla from the pristine build/base. The objects are in
+o-VARIANT, a direct child of the source folder. Kbuild then refers to the source as "..", so objects contain no absolute
+path and ccache works across clones of this repository.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "vanilla": ("guest",),
     "quire": ("guest", "quire"),
     "debug": ("guest", "quire", "debug"),
+    "kcsan": ("guest", "quire", "kcsan"),
     "off": ("guest", "off"),
     # For counting instructions on one CPU: see docs/build.md.
     "vanilla-jump": ("guest", "jump"),

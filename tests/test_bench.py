@@ -553,7 +553,7 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
     [
         (["bench/run", "frok-table"], "there are: machine, after-fork"),
         (["bench/run", "--columns", "vanila", "micro"], "takes some of vanilla,off,on"),
-        (["bench/run", "--column", "x=debgu", "micro"], "there are: vanilla, quire, debug, off,"),
+        (["bench/run", "--column", "x=debgu", "micro"], "there are: vanilla, quire, debug, kcsan, off,"),
         (["bench/run", "--repeat", "0", "micro"], "--repeat takes a whole number above 0"),
         (["bench/run", "--clock", "--jump", "micro"], "--jump needs --icount"),
         (["bench/run", "--cpus", "2,many", "micro"], "takes numbers of CPUs from 1 to 8, such as 1,2,4,8"),
@@ -579,8 +579,8 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["tests/record.py", "nonesuch"], "nonesuch"),
         (["guest/run", "--memory", "100000G", "--", "true"], "add swap, or give less (guest/run --memory"),
         (["guest/run", "--memory", "much", "--", "true"], "not a size of memory: 'much'"),
-        ([sys.executable, "-m", "guest.build", "debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
-        (["make", "kernel", "VARIANT=debgu"], "choose from 'vanilla', 'quire', 'debug', 'off'"),
+        ([sys.executable, "-m", "guest.build", "debgu"], "choose from 'vanilla', 'quire', 'debug', 'kcsan', 'off'"),
+        (["make", "kernel", "VARIANT=debgu"], "choose from 'vanilla', 'quire', 'debug', 'kcsan', 'off'"),
     ],
 )
 def test_bad_input_is_answered(command: list[str], says: str) -> None:
