@@ -101,6 +101,25 @@ static void cross_locks(void)
 	mutex_unlock(&other);
 }
 
+/* Long enough for several watchpoints on each CPU. */
+static noinline void count_together(void *count)
+{
+	int i;
+
+	for (i = 0; i < 200000; i++) {
+		(*(unsigned int *)count)++;
+		barrier();
+	}
+}
+
+/* Change a variable on all CPUs at once. Only KCSAN reports it. */
+static void race(void)
+{
+	unsigned int count = 0;
+
+	on_each_cpu(count_together, &count, 1);
+}
+
 static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 			     size_t len, loff_t *pos)
 {
@@ -123,6 +142,8 @@ static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 		leak();
 	else if (!strcmp(word, "lockdep"))
 		cross_locks();
+	else if (!strcmp(word, "race"))
+		race();
 	else if (!strcmp(word, "panic"))
 		panic("quire: deliberate panic\n");
 	else if (!strcmp(word, "hang"))
