@@ -78,7 +78,7 @@ unsigned long quire_counter(const struct quire_counters *counters, unsigned int 
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += per_cpu_ptr(counters->counts, cpu)[index];
+		sum += READ_ONCE(per_cpu_ptr(counters->counts, cpu)[index]);
 	return sum;
 }
 
