@@ -199,7 +199,7 @@ static struct shm_user *count_again(struct mm_struct *mm, const struct shm_user_
 	if (!account || !account->user)
 		return NULL;
 	WRITE_ONCE(account->pmds, account->pmds + 1);
-	process->pmds++;
+	WRITE_ONCE(process->pmds, process->pmds + 1);
 	return account->user;
 }
 
@@ -223,7 +223,7 @@ static int count_first(struct shm_process *process, struct shm_user *user)
 	/* A reader without the lock finds a complete user. */
 	smp_store_release(&account->user, user);
 	WRITE_ONCE(account->pmds, account->pmds + 1);
-	process->pmds++;
+	WRITE_ONCE(process->pmds, process->pmds + 1);
 	return ret;
 }
 
@@ -308,7 +308,8 @@ void quire_shm_uncount_pmd(struct mm_struct *mm, struct shm_user *user)
 	last = !account->pmds;
 	if (last)
 		WRITE_ONCE(account->user, NULL);
-	last_of_all = !--process->pmds;
+	WRITE_ONCE(process->pmds, process->pmds - 1);
+	last_of_all = !process->pmds;
 	if (last_of_all)
 		rhashtable_remove_fast(&processes, &process->node, process_params);
 	spin_unlock(&process->lock);
