@@ -474,7 +474,7 @@ void __quire_text_shutdown(struct super_block *sb)
 void quire_text_open_queue(void)
 {
 	spin_lock(&text_lock);
-	text_open = true;
+	WRITE_ONCE(text_open, true);
 	text_backing_off = false;
 	text_not_before = jiffies;
 	spin_unlock(&text_lock);
