@@ -647,7 +647,8 @@ bool quire_prezero_scrub_halting(void)
 static void scrub_set(bool *flag, bool value)
 {
 	quire_prezero_scrub_halt();
-	*flag = value;
+	/* quire_prezero_scrub_now() looks without the gate. */
+	WRITE_ONCE(*flag, value);
 	quire_prezero_hugetlb_reset(scrub_running && !scrub_suspended);
 	quire_prezero_scrub_go_on();
 }
