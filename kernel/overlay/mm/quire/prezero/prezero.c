@@ -75,8 +75,9 @@ static void account(struct page *page, unsigned int order, int sign)
 	struct prezero_zone *z = quire_prezero_zone(zone);
 
 	lockdep_assert_held(&zone->lock);
-	z->pages += sign * (1L << order);
-	z->blocks[order] += sign;
+	/* Both are read without the lock, too. */
+	WRITE_ONCE(z->pages, z->pages + sign * (1L << order));
+	WRITE_ONCE(z->blocks[order], z->blocks[order] + sign);
 	prezero_count(PREZERO_ZEROED_PAGES, sign * (1L << order));
 	if (unlikely(z->sated) && sign < 0)
 		quire_prezero_scrub_taken(zone);
