@@ -220,7 +220,8 @@ bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsi
  */
 bool quire_pt_forgotten(pmd_t *pmd, pmd_t seen)
 {
-	return pmd_pt_cow(seen) && !quire_pt_is_mixed(&seen) &&
+	/* Other bits of the word may change, but not this one while the table is shared. */
+	return pmd_pt_cow(seen) && !data_race(quire_pt_is_mixed(&seen)) &&
 	       pmd_same(pmdp_get_lockless(pmd), seen);
 }
 
