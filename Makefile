@@ -18,7 +18,7 @@ help:
 	@echo 'make quick        only the tests that your changes affect, on one kernel (SINCE=COMMIT)'
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
-	@echo 'make soak         the long runs, on the plain and the debug kernel (MINUTES=60)'
+	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|quire-jump|vanilla-jump)'
@@ -65,7 +65,7 @@ check-debug: packages
 	@$(SUITE) --name check-debug -m 'debug and not soak' --kernel debug
 
 soak: packages
-	@$(BUILD) vanilla quire debug off
+	@$(BUILD) vanilla quire debug kcsan off
 	@MINUTES=$(MINUTES) $(SUITE) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) $(SUITE) --name soak-debug -m 'soak and debug' --timeout 0 --kernel debug
 

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
-"""guest.races, on texts of reports and on a small program."""
+"""guest.races, on texts of reports and on a small program; and the soak, which looks for races in our code."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from guest import races, splat
+import pressure
+from guest import boot, build, paths, races, splat
+
+# What runs for each feature, with its boot option, again and again while $seed grows.
+WORK = {
+    "fork": ("fork", "fork_model $seed 2"),
+    "shm": ("shm,fork", "shm_model $seed 1 model", "shm_model $seed 1 race"),
+    "rmap": ("rmap,fork", "rmap_model 600 $seed deep shared", "rmap_race 5 shared"),
+    "prezero": ("prezero", "prezero_stress 10 $seed 3"),
+    "text": ("on", "text_stress 10 $seed"),
+}
 
 CONSOLE = """\
 [   12.000000] ==================================================================
@@ -135,3 +146,45 @@ def test_a_real_program(tmp_path: Path) -> None:
     assert [(place.function, Path(place.file).name) for place in known["outer+0x1/0x10"]][-1] == ("outer", "x.c")
     known = races.locate([f"outer+{offset:#x}/0x10" for offset in range(2, 12)], tmp_path / "x")
     assert ["inner", "outer"] in [[place.function for place in places] for places in known.values()]
+
+
+@pytest.fixture(scope="module", name="kcsan")
+def fixture_kcsan() -> str:
+    """The kernel with KCSAN; a test is skipped where there is none."""
+    if not build.image_of("kcsan").exists():
+        pytest.skip("there is no build/kcsan/bzImage: make kernel VARIANT=kcsan")
+    return "kcsan"
+
+
+@pytest.mark.soak
+def test_a_deliberate_race_is_seen(kcsan: str) -> None:
+    """The kernel has its checkers, and a race in our code is a splat: those of Linux alone are none."""
+    assert not build.lost(build.asked(build.fragments_of(kcsan)), paths.BUILD / kcsan / "config")
+    result = boot.run("echo race >/sys/kernel/debug/quire/trigger", kernel=kcsan, timeout=600)
+    assert result.status == boot.SPLAT, result.output
+    assert {one.kind for one in result.splats} == {races.KIND}, [one.title for one in result.splats]
+    assert any("count_together" in one.title for one in result.splats), [one.title for one in result.splats]
+    assert not any("count_together" in one.text for one in result.foreign)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("feature", WORK)
+def test_no_race_in_our_code(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, kcsan: str,
+                             feature: str) -> None:
+    """Random use of a feature during reclaim, for the given time: KCSAN reports nothing that involves our code."""
+    features, *commands = WORK[feature]
+    script = pressure.script("\n".join(f"{selftest_programs}/{command}" for command in commands), minutes * 60)
+    result = guest(script, kernel=kcsan, append=f"quire={features}", timeout=minutes * 60 + 1800, walks=True)
+    print(f"{len(result.foreign)} races of Linux's own:", *(one.title for one in result.foreign), sep="\n  ")
+    assert result.status == 0, result.output[-4000:]
+
+
+@pytest.mark.soak
+def test_no_race_of_forks(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, kcsan: str) -> None:
+    """Writes, forks, pins, migration and reclaim at once: KCSAN reports nothing that involves our code.
+
+    It makes its own pressure, and switches its own swap off, for which more pressure would leave too little memory.
+    """
+    result = guest(f"{selftest_programs}/fork_race {minutes * 60}", kernel=kcsan, append="quire=fork",
+                   timeout=minutes * 60 + 1800, walks=True)
+    assert result.status == 0, result.output[-4000:]
