@@ -105,6 +105,25 @@ def test_no_debugging_information(tmp_path: Path) -> None:
     assert races.split(found, tmp_path / "vmlinux") == (found, [])
 
 
+@pytest.mark.parametrize("file, status, foreign", [("mm/quire/pt/pt.c", boot.SPLAT, 0), ("mm/memory.c", 0, 1)])
+def test_a_guest_fails_for_our_races_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, status: int,
+                                           foreign: int) -> None:
+    """A guest whose kernel reports a race of Linux's own ends with its command's status, and the race is listed."""
+    (tmp_path / "quire").mkdir()
+    (tmp_path / "quire/bzImage").touch()
+    (tmp_path / "said").write_text(CONSOLE, encoding="utf-8")
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    protocol = "printf 'started\\nended\\nstatus 0\\n'"
+    monkeypatch.setattr(boot, "_vng", lambda folder, *rest: [
+        "sh", "-c", f"cat {tmp_path}/said >&2; {protocol} >{folder}/protocol"])
+    monkeypatch.setattr(races, "locate", lambda *_: {
+        **PLACES, "pt_leave+0x10/0x20": [races.Place("pt_leave", file, 7)]})
+    monkeypatch.setattr(races, "Ours", lambda *_: ours)
+    result = boot.run("true", memory="1G", timeout=60, kvm=False)
+    assert result.status == status and len(result.foreign) == foreign
+    assert [one.kind for one in result.splats] == [races.KIND] * (1 - foreign)
+
+
 def test_functions_of_one_name() -> None:
     """Each function of a name may be meant; a frame's address is that after the call, and modules are not known."""
     known = races.symbols("ffffffff81000000 T f\nffffffff81000100 t f\nffffffff81000200 d f\n")
