@@ -115,7 +115,7 @@ class Benchmark:
     one_event names metrics of a single event, the slowest of many. An interrupt may decide them, so off is not judged
     by them.
     knobs are written if their feature is on: "fork/mixed=1" is a file and a value under sysfs.
-    emulated_boot is added to the boot options of every column if the guest is emulated.
+    boot is added to the boot options of every column, and emulated_boot if the guest is emulated.
     numa is the number of NUMA nodes of the guest.
     least takes the smallest value of several boots instead of the median, because disturbances only add to the value.
     """
@@ -142,6 +142,7 @@ class Benchmark:
     aims: tuple[Aim, ...] = ()
     figures: tuple[Figure, ...] = ()
     knobs: tuple[str, ...] = ()
+    boot: str = ""
     emulated_boot: str = ""
     main: tuple[dict[str, str], str] | None = None  # some keys of the row, and the metric, for the summary
 

@@ -65,6 +65,7 @@ def append_of(column: str, benchmark: core.Benchmark, options: core.Options) -> 
     words = [core.column_of(column).boot]
     if words[0] is None:
         words = ["quire=" + ",".join(benchmark.features)] if benchmark.features else []
+    words.append(benchmark.boot)
     if benchmark.emulated_boot and accelerator(column, options) == "TCG":
         words.append(benchmark.emulated_boot)
     return " ".join(word for word in words if word)

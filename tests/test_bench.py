@@ -176,6 +176,13 @@ def test_boot_option_for_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
         assert runner.append_of("vanilla", entry, core.Options(icount=True)) == wanted[0]
 
 
+def test_boot_option_of_a_benchmark() -> None:
+    """All columns get the option, on kernels of any name, so that all guests have the same memory."""
+    hugetlb, pool = core.load("hugetlb"), "hugepagesz=1G hugepages=1"
+    words = [runner.append_of(c, hugetlb, core.Options()) for c in (*core.COLUMNS, "x=debug:quire=on")]
+    assert words == [pool, pool, f"quire=prezero {pool}", f"quire=on {pool}"]
+
+
 def test_jump_labels_only_where_instructions_are_counted() -> None:
     """By the clock, a guest has two CPUs and may crash with jump labels. A custom column keeps the kernel it names."""
     counted = core.Options(icount=True, jump=True)
@@ -638,6 +645,94 @@ def test_guest_that_dies_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(runner.boot, "run", lambda *args, **options: dead)
     with pytest.raises(core.BenchError, match=r"(?s)micro, column on: status 72.*without a status.*last words"):
         runner.boot_once(core.load("micro"), "on", TINY)
+
+
+@pytest.fixture(name="touching", scope="module")
+def _touching(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the hugetlb benchmark's program for the host: it uses files in its working folder instead of the kernel's.
+
+    "zero BYTE VALUE" sets a byte of two pages and checks them, "wait" waits until all pages are zeroed, and "make"
+    makes a pool of four pages.
+    """
+    source = tmp_path_factory.mktemp("touching") / "touching.c"
+    source.write_text("""
+#define POOLS "."
+#define PREZERO "."
+#define LIMIT_S 0
+#define main program
+#include "hugetlb.c"
+#undef main
+
+int main(int argc, char **argv)
+{
+	static char mem[4 * PAGE] __attribute__((aligned(8)));
+
+	if (argc < 2)
+		return program(argc, argv);
+	if (!strcmp(argv[1], "wait")) {
+		wait_for_zeroed_pool();
+	} else if (!strcmp(argv[1], "make")) {
+		make_pool(2048, 4);
+	} else {
+		mem[0] = mem[2 * PAGE] = 1;
+		mem[atol(argv[2])] = atol(argv[3]);
+		expect_zero(mem, sizeof(mem), 2 * PAGE);
+	}
+	return 0;
+}
+""", encoding="utf-8")
+    program = source.with_suffix("")
+    folders = [f"-I{core.HERE / name}" for name in ("hugetlb", "lib")]
+    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", *folders, "-o", program, source],
+                   check=True)
+    return program
+
+
+def run_touching(touching: Path, folder: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Write files into a folder, and run the program there; return its status and what it said on stderr."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    done = subprocess.run([touching, *arguments], cwd=folder, text=True, check=False, capture_output=True)
+    assert not done.stdout
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("byte", "value", "page"),
+    [(0, 1, None), (4095, 0, None), (0, 0, 0), (0, 2, 0), (1, 1, 0), (2 * 4096 - 1, 1, 0), (2 * 4096, 3, 1),
+     (4 * 4096 - 1, 128, 1)],
+)
+def test_huge_page_that_is_not_zero(touching: Path, tmp_path: Path, byte: int, value: int, page: int | None) -> None:
+    """The hugetlb benchmark fails, and names the page, if any of its bytes is not what it has to be."""
+    said = run_touching(touching, tmp_path, {}, "zero", str(byte), str(value))
+    assert said == ((0, "") if page is None else (1, f"huge page {page} was not zero\n"))
+
+
+@pytest.mark.parametrize("free", ["3", "4", "5", None])
+def test_pool_that_cannot_be_made(touching: Path, tmp_path: Path, free: str | None) -> None:
+    """The hugetlb benchmark fails if the kernel makes fewer pages than it is asked for, or knows no such size."""
+    files = {} if free is None else {"hugepages-2048kB/nr_hugepages": "0", "hugepages-2048kB/free_hugepages": free}
+    said = run_touching(touching, tmp_path, files, "make")
+    wanted = (0, "") if free == "4" else (1, f"{free} pages of 2048 kB are free, not 4\n")
+    assert said == wanted if free else said == (1, "./hugepages-2048kB/nr_hugepages: No such file or directory\n")
+    assert not free or (tmp_path / "hugepages-2048kB/nr_hugepages").read_text(encoding="utf-8") == "4"
+
+
+@pytest.mark.parametrize(
+    ("state", "zeroed", "status"),
+    [("on", 4 * 512 + 2 * 262144, 0), ("on", 4 * 512, 1), ("on", 4 * 512 + 2 * 262144 + 1, 1), ("on", None, 1),
+     ("off", 0, 0), ("off", None, 0), (None, None, 0)],
+)
+def test_pool_that_is_not_zeroed(touching: Path, tmp_path: Path, state: str | None, zeroed: int | None,
+                                 status: int) -> None:
+    """The hugetlb benchmark waits for all free pages of both sizes, but only where the kernel zeroes them."""
+    files = {"hugepages-2048kB/free_hugepages": "4", "hugepages-1048576kB/free_hugepages": "2",
+             "state": state, "stats/hugetlb_zeroed_pages": None if zeroed is None else str(zeroed)}
+    given = {name: f"{text}\n" for name, text in files.items() if text is not None}
+    said = run_touching(touching, tmp_path, given, "wait")
+    assert said[0] == status and ("not all free huge pages" in said[1]) == bool(status and zeroed)
 
 
 # These print metrics of two processes that run at the same time, which takes two CPUs.
