@@ -99,13 +99,13 @@ static inline bool quire_pt_used(void)
  */
 static inline bool quire_pt_marked(pmd_t *pmd)
 {
-	return quire_pt_used() && pmd_pt_marked(*pmd);
+	return quire_pt_used() && pmd_pt_marked(pmdp_get_lockless(pmd));
 }
 
 /* quire_pt_marked() for copy-on-write tables alone. */
 static inline bool quire_pt_cow(pmd_t *pmd)
 {
-	return quire_pt_used() && pmd_pt_cow(*pmd);
+	return quire_pt_used() && pmd_pt_cow(pmdp_get_lockless(pmd));
 }
 
 /**

@@ -24,7 +24,7 @@ DECLARE_STATIC_KEY_FALSE(quire_shm_key);
 /* quire_pt_marked() for tables of shared memory alone. */
 static inline bool quire_pt_file(pmd_t *pmd)
 {
-	return quire_pt_used() && pmd_pt_file(*pmd);
+	return quire_pt_used() && pmd_pt_file(pmdp_get_lockless(pmd));
 }
 
 void __quire_shm_join(struct vm_fault *vmf);
