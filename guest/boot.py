@@ -64,23 +64,26 @@ exit $status
 GUEST_SCRIPT = r"""#!/bin/bash
 run=$1
 port() {
-	local name
-	for name in /sys/class/virtio-ports/*/name; do
-		[ "$(cat "$name")" = "$1" ] && { name=${name%/name}; echo "/dev/${name##*/}"; return; }
+	local file name
+	for file in /sys/class/virtio-ports/*/name; do
+		read -r name <"$file" && [ "$name" = "$1" ] && { file=${file%/name}; port=/dev/${file##*/}; return; }
 	done
 }
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-mounted() { grep -q " $2 $1 " /proc/mounts || { mkdir -p "$2"; mount -t "$1" none "$2"; }; }
-exec 3>"$(port quire.protocol)"
+mounts=$(</proc/mounts)
+mounted() { [[ $mounts == *" $2 $1 "* ]] || { mkdir -p "$2"; mount -t "$1" none "$2"; }; }
+port quire.protocol
+exec 3>"$port"
 echo -1000 >/proc/self/oom_score_adj
 mounted debugfs /sys/kernel/debug
 mounted tracefs /sys/kernel/tracing
-grep -q ' cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup
+[[ $mounts == *' cgroup2 '* ]] || mount -t cgroup2 none /sys/fs/cgroup
 mounted tmpfs /dev/shm
 mounted devpts /dev/pts
 chmod 1777 /dev/shm
 mkfifo /run/quire.output
-cat /run/quire.output >"$(port quire.output)" &
+port quire.output
+cat /run/quire.output >"$port" &
 copier=$!
 echo started >&3
 (
@@ -383,7 +386,8 @@ def _note_times(kernel: str, result: Result) -> None:
 
 def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: int = 2, append: str = "",
         icount: bool = False, timeout: float = 600, numa: int = 1, on_output: Callable[[str], None] | None = None,
-        kvm: bool | None = None, qemu: str = "", rerun: bool = True) -> Result:
+        kvm: bool | None = None, qemu: str = "", rerun: bool = True, plain_cpu: bool = False,
+        leaks: bool = True) -> Result:
     """Boot a variant, run a command (a list, or a line for bash) in it as root, and return the result.
 
     The guest sees the host's files read-only; it can write to this repository and to its own /tmp. `timeout` counts

@@ -55,8 +55,12 @@ def test_with_all_features(selftests: Callable[..., dict[str, ktap.Report]]) -> 
 
 
 def test_complete_in_a_running_system(guest: Callable[..., boot.Result]) -> None:
-    """After boot and some shell work with rmap on, no process lacks an entry, including those of file pages."""
+    """After boot and some shell work with rmap on, no process lacks an entry, including those of file pages.
+
+    Some of the shells still run during the walk.
+    """
     result = guest(f"for i in 1 2 3 4 5 6 7 8; do (ls -R /etc | sort | tail -1) >/dev/null & done; wait; "
+                   f"for i in 1 2 3 4; do (sleep 1000; :) >/dev/null 2>&1 & done; "
                    f"mount -t debugfs none /sys/kernel/debug 2>/dev/null; cat {CHECK}; "
                    f"sed s/^/all_/ {CHECK}_files; "
                    f"echo taken $(cat {SYSFS}/stats/borrowed)", append="quire=rmap")
