@@ -67,7 +67,7 @@ check-debug: packages
 soak: packages
 	@$(BUILD) vanilla quire debug kcsan off
 	@MINUTES=$(MINUTES) $(SUITE) --name soak -m soak --timeout 0
-	@MINUTES=$(MINUTES) $(SUITE) --name soak-debug -m 'soak and debug' --timeout 0 --kernel debug
+	@MINUTES=$(MINUTES) LEAKS=1 $(SUITE) --name soak-debug -m debug --timeout 0 --kernel debug
 
 bench: packages
 	@$(BUILD) vanilla quire vanilla-jump quire-jump

@@ -39,13 +39,13 @@ CHECKS = {
 def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]], programs: tuple[str, ...]) -> None:
     """The selftests pass with the feature on, and random process trees agree with the model, for fixed seeds.
 
-    On the debug kernel, allocations are made to fail: a system call on shared tables then fails or succeeds, and does
-    no harm.
+    On the debug kernel, allocations are made to fail: a system call on shared tables then fails or succeeds, does no
+    harm and leaks nothing.
     """
     if kernel == "debug":
         programs = tuple(program for program in programs if program not in SLOW)
-    failing = ["fork_fail"] if kernel == "debug" and "fork_basic" in programs else []
-    selftests(*programs, *failing, append="quire=fork")
+    failing = {"fork_fail"} if kernel == "debug" and "fork_basic" in programs else set()
+    selftests(*programs, *failing, append="quire=fork", **{"leaks": True} if failing else {})
 
 
 @pytest.mark.debug

@@ -90,7 +90,7 @@ def test_hugetlb(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
     # KASAN makes a gigantic page that is touched byte by byte too slow.
     gigantic = "" if kernel == "debug" else "hugepagesz=1G hugepages=1 "
     report = selftest("prezero_hugetlb", append=f"quire=prezero {gigantic}hugepagesz=2M hugepages=64", memory="5G",
-                      timeout=1200)
+                      leaks=True, timeout=1200)
     assert len(report.skipped) == (3 if kernel == "debug" else 0), report.skipped
 
 

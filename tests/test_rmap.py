@@ -21,20 +21,24 @@ CHECK = "/sys/kernel/debug/quire/rmap_check"
 
 
 @pytest.mark.debug
-def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
+def test_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """With rmap alone, contents stay right and the reverse map stays complete.
 
     The programs cover writers, splits, merges, moves, userfaultfd, chains of forks, and forks while pages move from
     node to node.
 
     Then a family of processes does random operations, with fixed seeds; and the same with chains of generations that
-    write, split and merge. On the debug kernel, where allocations are made to fail, a borrower that cannot be upgraded
-    stays one.
+    write, split and merge.
     """
-    failing = ["rmap_fail -t upgrade_fails -t split_borrows"] if kernel == "debug" else []
     selftests("rmap_basic", "rmap_bounded", "rmap_chain", "rmap_files", "rmap_inside", "rmap_moves", "rmap_uffd",
-              "rmap_model", "rmap_model 400 11 deep", "rmap_model 400 13 moved", *failing,
-              append="quire=rmap", numa=2)
+              "rmap_model", "rmap_model 400 11 deep", "rmap_model 400 13 moved", append="quire=rmap", numa=2)
+
+
+@pytest.mark.debug
+@pytest.mark.debug_only
+def test_failing_allocations(selftest: Callable[..., ktap.Report]) -> None:
+    """A borrower that cannot be upgraded stays one, and nothing leaks."""
+    selftest("rmap_fail", "-t", "upgrade_fails", "-t", "split_borrows", append="quire=rmap", leaks=True)
 
 
 @pytest.mark.soak
@@ -42,7 +46,7 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
 @pytest.mark.debug_only
 def test_fork_fails_anywhere(selftest: Callable[..., ktap.Report]) -> None:
     """A fork may fail at each of its allocations. The test makes hundreds of forks, each with work for kmemleak."""
-    selftest("rmap_fail", "-t", "fork_fails_anywhere", append="quire=rmap", timeout=1200)
+    selftest("rmap_fail", "-t", "fork_fails_anywhere", append="quire=rmap", timeout=1200, leaks=True)
 
 
 def test_with_all_features(selftests: Callable[..., dict[str, ktap.Report]]) -> None:

@@ -35,7 +35,7 @@ def test_slow_selftests(selftests: Callable[..., dict[str, ktap.Report]]) -> Non
 @pytest.mark.debug
 def test_model(selftest: Callable[..., ktap.Report]) -> None:
     """Random use of one segment by several processes agrees with the model, for fixed seeds, with fork's sharing on."""
-    selftest("shm_model", "1", "2", append="quire=shm,fork")
+    selftest("shm_model", "1", "2", append="quire=shm,fork", leaks=True)
 
 
 @pytest.mark.parametrize("mode", ["model", "race"])

@@ -21,7 +21,8 @@ def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
 
     On the debug kernel all other features are on, too, which covers more and takes no longer.
     """
-    report = selftest("text_collapse", append="quire=on" if kernel == "debug" else "quire=text", timeout=900)
+    report = selftest("text_collapse", append="quire=on" if kernel == "debug" else "quire=text", leaks=True,
+                      timeout=900)
     assert "text.second_exec_finds_it_huge" in report.passed
 
 
