@@ -485,7 +485,8 @@ static inline bool quire_prezero_hugetlb_take(struct folio *folio)
  * @folio: the folio
  *
  * Clears the stamp. A valid one is that of a folio that was taken and not used, and counts
- * as wasted. While the key is off there is no valid one.
+ * as wasted. While the feature is off no stamp is valid, but the folio is noted as used as
+ * long as there may be marks: after the next start the record still counts.
  *
  * Vanilla: does nothing here.
  *
@@ -493,7 +494,7 @@ static inline bool quire_prezero_hugetlb_take(struct folio *folio)
  */
 static inline void quire_prezero_hugetlb_freed(struct folio *folio)
 {
-	if (quire_prezero_hugetlb())
+	if (quire_prezero_marks())
 		__quire_prezero_hugetlb_freed(folio);
 }
 

@@ -54,7 +54,8 @@ static void check_contents(struct zone *zone, struct prezero_report *report)
 		struct page *page = pfn_to_online_page(pfn);
 		unsigned long end = min(pageblock_end_pfn(pfn), zone_end_pfn(zone));
 
-		if (!page || page_zone(page) != zone) {
+		/* The flags beside the zone's number change while the page is in use. */
+		if (!page || data_race(page_zone(page)) != zone) {
 			pfn = end;
 			continue;
 		}

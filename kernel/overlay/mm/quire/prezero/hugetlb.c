@@ -45,9 +45,10 @@
  * A folio that was taken, and is not settled yet, is not free.
  *
  * Undo: a new generation makes all stamps void at once, and 0 lets no stamp be
- * valid. Nothing looks at stamps while quire_prezero_hugetlb_key is off. The counts are set
- * to 0 with each change of the generation, and the key is on whenever the generation is
- * not 0. A stamp would be mistaken for a new one after 2^32 changes.
+ * valid. While quire_prezero_hugetlb_key is off, stamps are only cleared, when a folio is
+ * freed. The counts are set to 0 with each change of the generation, and the key is on
+ * whenever the generation is not 0. A stamp would be mistaken for a new one after 2^32
+ * changes.
  *
  * Unused memory: with scrub_unused at 0, only a folio that was used since the switch-on is
  * zeroed (used.c). It is at the tail of its list then, unless the pool grew by more than
@@ -170,7 +171,8 @@ void __quire_prezero_hugetlb_settle(struct folio *folio)
 	if (likely(smp_load_acquire(&node->folio) != folio))
 		return;
 	spin_lock(&node->lock);
-	if (node->folio == folio) {
+	/* choose() may have chosen another one meanwhile. */
+	if (READ_ONCE(node->folio) == folio) {
 		WRITE_ONCE(node->folio, NULL);
 		prezero_count(PREZERO_HUGETLB_INTERRUPTED, 1);
 	}
@@ -476,7 +478,8 @@ static void check_contents(int nid, struct prezero_report *report)
 	for (pfn = ALIGN(node_start_pfn(nid), nr); pfn + nr <= end; pfn += nr) {
 		struct page *page = pfn_to_online_page(pfn);
 
-		if (!page || page_to_nid(page) != nid)
+		/* The flags beside the node's number change while the page is in use. */
+		if (!page || data_race(page_to_nid(page)) != nid)
 			continue;
 		spin_lock_irq(&hugetlb_lock);
 		if (counts_as_zero(page) && !quire_prezero_is_zero(page_address(page), PMD_SIZE))

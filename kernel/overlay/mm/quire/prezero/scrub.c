@@ -195,7 +195,7 @@ static bool isolate_at_next(struct zone *zone, unsigned int order_min,
 		++*looked;
 		order = order_min;
 		/* The memory of other nodes' zones may be in between. */
-		if (!page || page_zone(page) != zone)
+		if (!page || data_race(page_zone(page)) != zone)
 			continue;
 		ours = true;
 		if (!PageBuddy(page) || buddy_order(page) < order_min)

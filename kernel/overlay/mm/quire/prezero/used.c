@@ -62,6 +62,12 @@ static void set_if_clear(unsigned long bit, unsigned long *map)
 		set_bit(bit, map);
 }
 
+static unsigned long next_bit(const unsigned long *map, unsigned long bits, unsigned long start)
+{
+	/* Bits of other zones may change meanwhile, and without zone->lock all may. */
+	return data_race(find_next_bit(map, bits, start));
+}
+
 /**
  * quire_prezero_note_freed - a block that is not zero was put on a free list
  * @pfn: of a page in the block
@@ -123,8 +129,10 @@ bool quire_prezero_all_used(unsigned long pfn, unsigned long pages)
 {
 	unsigned long end = DIV_ROUND_UP(pfn + pages, MAX_ORDER_NR_PAGES);
 
-	return end <= used_bits &&
-	       find_next_zero_bit(used_map, end, pfn >> MAX_PAGE_ORDER) == end;
+	if (end > used_bits)
+		return false;
+	/* As in next_bit(). */
+	return data_race(find_next_zero_bit(used_map, end, pfn >> MAX_PAGE_ORDER)) == end;
 }
 
 /**
@@ -138,7 +146,7 @@ bool quire_prezero_all_used(unsigned long pfn, unsigned long pages)
 unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end)
 {
 	unsigned long bits = min(DIV_ROUND_UP(end, MAX_ORDER_NR_PAGES), used_bits);
-	unsigned long bit = find_next_bit(freed_map, bits, pfn >> MAX_PAGE_ORDER);
+	unsigned long bit = next_bit(freed_map, bits, pfn >> MAX_PAGE_ORDER);
 
 	return bit < bits ? bit << MAX_PAGE_ORDER : end;
 }
@@ -163,7 +171,9 @@ void quire_prezero_look_again(void)
 {
 	unsigned long bit;
 
-	for_each_set_bit(bit, used_map, used_bits)
+	/* What is used meanwhile is noted as freed, too, if there is anything to look at. */
+	for (bit = next_bit(used_map, used_bits, 0); bit < used_bits;
+	     bit = next_bit(used_map, used_bits, bit + 1))
 		set_if_clear(bit, freed_map);
 }
 

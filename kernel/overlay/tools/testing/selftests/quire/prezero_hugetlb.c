@@ -620,6 +620,25 @@ TEST_F(prezero_hugetlb, unused_pages_are_left_out)
 	EXPECT_EQ(pages, stat_of("hugetlb_zeroed_pages"));
 }
 
+/* The record of used memory goes on while the feature is off and its marks are still there. */
+TEST_F(prezero_hugetlb, pages_that_are_freed_while_off_are_used)
+{
+	char *held;
+
+	/* Marks in the zones. */
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_LT(0UL, stat_of("zeroed_pages"));
+	ASSERT_EQ(0, put(FOLDER "scrub_unused", "0"));
+	held = map_pool(PAGES / 4 * HUGE, MAP_PRIVATE);
+	ASSERT_NE(NULL, held);
+	memset(held, 0xa5, PAGES / 4 * HUGE);
+	ASSERT_EQ(0, put(FOLDER "enabled", "0"));
+	munmap(held, PAGES / 4 * HUGE);
+	ASSERT_EQ(0, put(FOLDER "enabled", "1"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	EXPECT_LE(PAGES / 4 * HUGE / PAGE, stat_of("hugetlb_zeroed_pages"));
+}
+
 /* A gigantic page is split into pages of 2 MB. Comes last: it cannot be made again. */
 TEST_F_TIMEOUT(prezero_hugetlb, demotion, 1200)
 {
