@@ -117,7 +117,6 @@ int quire_prezero_scrub_init(void);
 
 /* used.c */
 bool quire_prezero_note_freed(unsigned long pfn, bool unused);
-bool quire_prezero_was_used(unsigned long pfn);
 void quire_prezero_note_used(unsigned long pfn, unsigned long pages);
 bool quire_prezero_all_used(unsigned long pfn, unsigned long pages);
 unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end);

@@ -142,21 +142,21 @@ static void used_blocks(struct kunit *test)
 	pfn = page_to_pfn(page);
 	last = pfn + MAX_ORDER_NR_PAGES - 1;
 	quire_prezero_note_freed(last, false);
-	KUNIT_EXPECT_TRUE(test, quire_prezero_was_used(pfn));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_all_used(pfn, 1));
 	quire_prezero_forget_used(pfn, MAX_ORDER_NR_PAGES);
-	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(pfn));
-	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(last));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_all_used(pfn, 1));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_all_used(last, 1));
 	/* Only what was freed counts, not what was put back. */
 	KUNIT_EXPECT_FALSE(test, quire_prezero_note_freed(pfn, true));
-	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(pfn));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_all_used(pfn, 1));
 	KUNIT_EXPECT_TRUE(test, quire_prezero_note_freed(pfn, false));
-	KUNIT_EXPECT_TRUE(test, quire_prezero_was_used(last));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_all_used(last, 1));
 	/* A range that ends before the block, and one that is beyond all memory. */
 	quire_prezero_forget_used(pfn - MAX_ORDER_NR_PAGES, MAX_ORDER_NR_PAGES);
 	quire_prezero_forget_used(beyond, MAX_ORDER_NR_PAGES);
-	KUNIT_EXPECT_TRUE(test, quire_prezero_was_used(pfn));
+	KUNIT_EXPECT_TRUE(test, quire_prezero_all_used(pfn, 1));
 	KUNIT_EXPECT_FALSE(test, quire_prezero_note_freed(beyond, false));
-	KUNIT_EXPECT_FALSE(test, quire_prezero_was_used(beyond));
+	KUNIT_EXPECT_FALSE(test, quire_prezero_all_used(beyond, 1));
 	__free_pages(page, MAX_PAGE_ORDER);
 }
 

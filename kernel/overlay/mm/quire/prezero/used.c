@@ -88,20 +88,6 @@ bool quire_prezero_note_freed(unsigned long pfn, bool unused)
 }
 
 /**
- * quire_prezero_was_used - may a free block hold memory that was freed since the start
- * @pfn: of a page in the block
- *
- * Context: any; zone->lock for an answer that does not change.
- * Return: false if no page of the block was.
- */
-bool quire_prezero_was_used(unsigned long pfn)
-{
-	unsigned long bit = pfn >> MAX_PAGE_ORDER;
-
-	return bit < used_bits && test_bit(bit, used_map);
-}
-
-/**
  * quire_prezero_note_used - a range of memory was in use that was not freed to a zone
  * @pfn: its first page
  * @pages: its size
