@@ -125,10 +125,9 @@ static inline bool all_zero(char *start, size_t size)
 	return !bad;
 }
 
-/* Checks that fresh memory is zero, and gives it back dirty. */
-static inline bool fresh_is_zero(size_t size, int advice)
+/* Checks that memory that was just mapped is zero, and gives it back dirty. */
+static inline bool zero_until_used(char *start, size_t size)
 {
-	char *start = map(size, advice);
 	bool good;
 
 	if (!start)
@@ -137,6 +136,12 @@ static inline bool fresh_is_zero(size_t size, int advice)
 	memset(start, 0xa5, size);
 	munmap(start, size);
 	return good;
+}
+
+/* Checks that fresh memory is zero, and gives it back dirty. */
+static inline bool fresh_is_zero(size_t size, int advice)
+{
+	return zero_until_used(map(size, advice), size);
 }
 
 /* The counts, by order, in a line of zeroed_blocks or /proc/buddyinfo. */

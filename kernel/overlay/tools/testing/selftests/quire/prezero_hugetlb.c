@@ -59,17 +59,17 @@ static char *map_pool(size_t size, int flags)
 	return start == MAP_FAILED ? NULL : start;
 }
 
+/* Memory of the pool that is dirty, and in use until it is unmapped. */
+static char *map_dirty(size_t size)
+{
+	char *start = map_pool(size, MAP_PRIVATE);
+
+	return start ? memset(start, 0xa5, size) : NULL;
+}
+
 static bool use(size_t size, int flags)
 {
-	char *start = map_pool(size, flags);
-	bool good;
-
-	if (!start)
-		return false;
-	good = all_zero(start, size);
-	memset(start, 0xa5, size);
-	munmap(start, size);
-	return good;
+	return zero_until_used(map_pool(size, flags), size);
 }
 
 /* Writes to both ends of each step, so that a step, or a part of one, that comes later shows. */
@@ -151,11 +151,10 @@ TEST_F(prezero_hugetlb, the_second_touch_hits)
 /* Zeroed pages go out first, even if others were freed after they were zeroed. */
 TEST_F(prezero_hugetlb, zeroed_pages_go_out_first)
 {
-	char *held = map_pool(PAGES / 2 * HUGE, MAP_PRIVATE);
+	char *held = map_dirty(PAGES / 2 * HUGE);
 	unsigned long hits;
 
 	ASSERT_NE(NULL, held);
-	memset(held, 0xa5, PAGES / 2 * HUGE);
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	munmap(held, PAGES / 2 * HUGE);
 	hits = stat_of("hugetlb_hits");
@@ -208,13 +207,12 @@ TEST_F_TIMEOUT(prezero_hugetlb, a_fault_takes_a_gigantic_page_that_is_half_done,
 /* The copy of a page goes to a zeroed one, which then counts as wasted. */
 TEST_F(prezero_hugetlb, a_copy_wastes_it)
 {
-	char *start = map_pool(4 * HUGE, MAP_PRIVATE);
+	char *start = map_dirty(4 * HUGE);
 	unsigned long wasted;
 	int status;
 	pid_t child;
 
 	ASSERT_NE(NULL, start);
-	memset(start, 0xa5, 4 * HUGE);
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	wasted = stat_of("hugetlb_wasted_pages");
 	child = fork();
@@ -318,11 +316,10 @@ TEST_F(prezero_hugetlb, uffd_copy_wastes_it)
 /* Soft offline migrates a page in use into a free one, and takes the old one away. */
 TEST_F(prezero_hugetlb, migration_wastes_it)
 {
-	char *start = map_pool(HUGE, MAP_PRIVATE);
+	char *start = map_dirty(HUGE);
 	unsigned long wasted, size;
 
 	ASSERT_NE(NULL, start);
-	memset(start, 0xa5, HUGE);
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	wasted = stat_of("hugetlb_wasted_pages");
 	size = pool(POOL_2M, "nr_hugepages");
@@ -360,9 +357,8 @@ TEST_F(prezero_hugetlb, a_smaller_pool_keeps_its_zeroed_pages)
 	/* Nodes give pages back in turn, whatever they have. */
 	if (!access("/sys/devices/system/node/node1", F_OK))
 		SKIP(return, "more than one node");
-	held = map_pool(half * HUGE, MAP_PRIVATE);
+	held = map_dirty(half * HUGE);
 	ASSERT_NE(NULL, held);
-	memset(held, 0xa5, half * HUGE);
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	munmap(held, half * HUGE);
 	wasted = stat_of("hugetlb_wasted_pages");
@@ -544,6 +540,16 @@ static unsigned long now_ms(void)
 	return now.tv_sec * 1000UL + now.tv_nsec / 1000000;
 }
 
+/*
+ * Leaves only pages of 2 MB to zero, at 8 MB per second: a gigantic page would count at its end
+ * only, so it is zero from the start.
+ */
+static bool slow_down(void)
+{
+	return !put(FOLDER "scrub_now", "1") && use(PAGES * HUGE, MAP_PRIVATE) &&
+	       !put(FOLDER "rate_mb_per_second", "8") && !put(SYSCTL "scrub_load", "0");
+}
+
 /* As kscrubd_keeps_to_its_rate of prezero_basic.c: one part, and an eighth, may be ahead. */
 TEST_F(prezero_hugetlb, kscrubd_keeps_to_its_rate)
 {
@@ -552,11 +558,7 @@ TEST_F(prezero_hugetlb, kscrubd_keeps_to_its_rate)
 
 	if (!access("/sys/devices/system/node/node1", F_OK))
 		SKIP(return, "more than one node");
-	/* A gigantic page would count at its end only, so it is zero from the start. */
-	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	ASSERT_TRUE(use(PAGES * HUGE, MAP_PRIVATE));
-	ASSERT_EQ(0, put(FOLDER "rate_mb_per_second", "8"));
-	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
+	ASSERT_TRUE(slow_down());
 	scrubbed = stat_of("hugetlb_scrubbed_pages");
 	began = now_ms();
 	ASSERT_EQ(0, put(SYSCTL "scrub_start", "1"));
@@ -576,11 +578,7 @@ TEST_F(prezero_hugetlb, kscrubd_stops_at_once)
 
 	if (!access("/sys/devices/system/node/node1", F_OK))
 		SKIP(return, "more than one node");
-	/* As in kscrubd_keeps_to_its_rate. */
-	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	ASSERT_TRUE(use(PAGES * HUGE, MAP_PRIVATE));
-	ASSERT_EQ(0, put(FOLDER "rate_mb_per_second", "8"));
-	ASSERT_EQ(0, put(SYSCTL "scrub_load", "0"));
+	ASSERT_TRUE(slow_down());
 	scrubbed = stat_of("hugetlb_scrubbed_pages");
 	ASSERT_EQ(0, put(SYSCTL "scrub_start", "1"));
 	while (stat_of("hugetlb_scrubbed_pages") == scrubbed)
@@ -606,9 +604,8 @@ TEST_F(prezero_hugetlb, unused_pages_are_left_out)
 	ASSERT_EQ(0, put(FOLDER "enabled", "1"));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	EXPECT_GE(pages / 8, stat_of("hugetlb_zeroed_pages"));
-	held = map_pool(PAGES / 4 * HUGE, MAP_PRIVATE);
+	held = map_dirty(PAGES / 4 * HUGE);
 	ASSERT_NE(NULL, held);
-	memset(held, 0xa5, PAGES / 4 * HUGE);
 	munmap(held, PAGES / 4 * HUGE);
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	zeroed = stat_of("hugetlb_zeroed_pages");
@@ -629,9 +626,8 @@ TEST_F(prezero_hugetlb, pages_that_are_freed_while_off_are_used)
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	ASSERT_LT(0UL, stat_of("zeroed_pages"));
 	ASSERT_EQ(0, put(FOLDER "scrub_unused", "0"));
-	held = map_pool(PAGES / 4 * HUGE, MAP_PRIVATE);
+	held = map_dirty(PAGES / 4 * HUGE);
 	ASSERT_NE(NULL, held);
-	memset(held, 0xa5, PAGES / 4 * HUGE);
 	ASSERT_EQ(0, put(FOLDER "enabled", "0"));
 	munmap(held, PAGES / 4 * HUGE);
 	ASSERT_EQ(0, put(FOLDER "enabled", "1"));
