@@ -26,6 +26,7 @@ UNITS = "core::test_unit_tests_vmstat_and_switches"
 HOOKS = "off::test_hooks_edit_no_source_elsewhere"
 PAPERS = "bench::test_papers_are_written_from_the_data"
 INPUT = "bench::test_bad_input_is_answered"
+RECIPES = "recipes::test_commands_are_quirectls"
 SOURCES = "bench::test_sources_that_are_none"
 PYTHON = ("lint::test_ruff", "lint::test_mypy", "lint::test_limits")
 PROGRAMS = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["extend-include"]
@@ -43,6 +44,7 @@ def _rows(feature: str, number: str, *tests: str) -> list[tuple[str, str]]:
 # file. The first row with a matching pattern counts.
 ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
+    ("docs/recipes/*", "docs recipes"),
     ("README.md", f"docs apt_repo {PAPERS}"),
     ("bench/results/* docs/results.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
@@ -92,7 +94,7 @@ ROWS: list[tuple[str, str]] = [
     ("tool/quirelib/bootdefault.py tool/grub/*", "bootdefault deb_tools"),
     ("tool/completions/*", "completion"),
     ("tool/monitoring/* tool/bpftrace/*", "monitoring"),
-    ("tool/*", f"quirectl settings reports completion deb_tools quirectl_guest {INPUT}"),
+    ("tool/*", f"quirectl settings reports completion deb_tools quirectl_guest {RECIPES} {INPUT}"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", f"quick ktap docs {INPUT}"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
@@ -106,6 +108,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/pressure.py", "shm::test_model_under_pressure"),
     ("tests/pg_regress.py tests/workloads/pg_regress.sh", "pg_regress"),
     ("tests/workloads/text_programs.py", "text"),
+    ("tests/workloads/quirectl_server.py", "recipes"),
     ("tests/workloads/redis.sh", "workloads::test_redis_snapshot"),
     ("tests/workloads/postgres.sh", "workloads::test_postgres"),
     ("tests/workloads/*", "workloads::test_compiler_output"),
@@ -119,7 +122,7 @@ STYLE: list[tuple[str, str]] = [
 HOST = {"apt_repo", "attribute", "bootdefault", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs",
         "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "races",
         "reports", "sets", "settings", "simulate", "splat", "text_sets", "tree"}
-HOST_TESTS = {PAPERS, INPUT, SOURCES, *PYTHON}
+HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
 
