@@ -39,6 +39,7 @@ as "$bin/pg_ctl" --pgdata data --silent --wait --timeout 300 --log log --options
 # A failed command ends its page, and the others still run. Of a pipeline, the last command counts.
 GUEST = """
 {server} /tmp/bin &
+server=$!
 until [ -e /tmp/bin/quirectl ]; do sleep 0.2; done
 export PATH=/tmp/bin:$PATH
 ip link set lo up
@@ -208,7 +209,7 @@ def test_wrong_pages_are_seen() -> None:
 def test_recipes_in_a_guest(guest: Callable[..., boot.Result]) -> None:
     """All pages run, each of them is judged, and the checkers find nothing."""
     server = shlex.quote(str(paths.REPO / "tests/workloads/quirectl_server.py"))
-    lines = GUEST.format(server=server) + "".join(map(script, PAGES))
+    lines = GUEST.format(server=server) + "".join(map(script, PAGES)) + "kill $server\n"
     result = guest(lines, walks=True, memory="2G", timeout=1200)
     said = parts_of(result.output)
     print(told(result.output))
