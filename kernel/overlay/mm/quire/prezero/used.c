@@ -38,7 +38,8 @@
  * free there, or until all memory is looked at again, the block is left out.
  *
  * Lifetime: the maps are allocated at boot and never freed; they are cleared at a start while
- * quire_prezero_marks_key is off, when nothing sets bits.
+ * quire_prezero_marks_key is off, when no memory is noted. quire_prezero_look_again() may set
+ * bits of the second kind at any time, which count for nothing without those of the first.
  */
 #include <linux/bitmap.h>
 #include <linux/bitops.h>
@@ -132,8 +133,10 @@ bool quire_prezero_all_used(unsigned long pfn, unsigned long pages)
 unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end)
 {
 	unsigned long bits = min(DIV_ROUND_UP(end, MAX_ORDER_NR_PAGES), used_bits);
-	unsigned long bit = next_bit(freed_map, bits, pfn >> MAX_PAGE_ORDER);
+	unsigned long bit;
 
+	/* Both: quire_prezero_look_again() may set a bit of memory that is forgotten meanwhile. */
+	bit = data_race(find_next_and_bit(freed_map, used_map, bits, pfn >> MAX_PAGE_ORDER));
 	return bit < bits ? bit << MAX_PAGE_ORDER : end;
 }
 
@@ -184,7 +187,7 @@ void quire_prezero_forget_used(unsigned long pfn, unsigned long pages)
 /**
  * quire_prezero_forget_all_used - all memory counts as unused
  *
- * Context: quire_prezero_marks_key is off, so that nothing sets bits.
+ * Context: quire_prezero_marks_key is off, so that no memory is noted.
  */
 void quire_prezero_forget_all_used(void)
 {
