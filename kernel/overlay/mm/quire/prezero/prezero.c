@@ -559,6 +559,8 @@ static ssize_t blocks_store(struct kobject *kobj, struct kobj_attribute *attr,
 {
 	ssize_t ret = quire_uint_store(kobj, attr, buf, len);
 
+	if (ret < 0)
+		return ret;
 	/* A scan with the old value may be about to say that it has looked. */
 	quire_prezero_scrub_halt();
 	quire_prezero_look_again();

@@ -8,7 +8,8 @@
  *
  * Locking: scrub_gate is held for reading over a batch, by kscrubd or by a
  * writer of scrub_now, and for writing to change scrub_running or
- * scrub_suspended; so no batch is under way when either has been changed.
+ * scrub_suspended, or after a change of the knobs that say which blocks a scan takes; so no
+ * batch is under way when either flag has been changed, or goes by the old value of a knob.
  * scrub_gate is taken before zone->lock and never inside an allocation.
  *
  * Memory: a batch is up to 4 MB that nothing else can allocate for a moment. It

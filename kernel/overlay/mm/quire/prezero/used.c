@@ -154,6 +154,9 @@ void quire_prezero_looked(unsigned long pfn)
 /**
  * quire_prezero_look_again - kscrubd is to look at all used memory
  *
+ * A scan that is under way may end with what it accepted before: who changes that halts
+ * scrubbing first.
+ *
  * Context: any; takes no lock.
  */
 void quire_prezero_look_again(void)
