@@ -51,8 +51,11 @@
  * changes.
  *
  * Unused memory: with scrub_unused at 0, only a folio that was used since the switch-on is
- * zeroed (used.c). It is at the tail of its list then, unless the pool grew by more than
- * SCAN_LIMIT folios since; the folio is found again after its next use.
+ * zeroed (used.c). Mostly it is at the tail of its list, where it was put when it was freed. It
+ * is not if it was freed while the feature was off, or was zero before that, or if the pool grew
+ * since. So once after each switch-on, and whenever kscrubd is to look at all memory again, the
+ * folios that the record says were used are also looked up by their addresses, after those at
+ * the tail. The lists are not moved for this, because the zeroed folios are at their heads.
  *
  * Hibernation saves the pool's pages as memory in use, so their contents survive it.
  * The stamps are made void nevertheless, as all other marks are.
@@ -76,7 +79,7 @@
 #define STEP		SZ_64K
 /* What is zeroed in one hold of scrub_gate, at most. */
 #define PART		SZ_4M
-/* Folios at the tail that cannot be zeroed, before the others are given up. */
+/* Folios at a tail, and places by address, that are looked at in one hold of hugetlb_lock. */
 #define SCAN_LIMIT	256
 
 /**
@@ -87,6 +90,7 @@
  * @size: (S) its size when it was chosen; it may be gone by now
  * @done: (S) how many of its bytes are zero
  * @zeroed: (H) folios with a valid stamp on the free list, by the size's index
+ * @next: (H) where the search by address goes on; at the node's end, it is over
  * @lacks: (H) there was nothing to zero; the next folio that is freed wakes kscrubd
  *
  * Key: S @scrub; H hugetlb_lock.
@@ -98,6 +102,7 @@ struct hugetlb_node {
 	unsigned long size;
 	unsigned long done;
 	unsigned long zeroed[HUGE_MAX_HSTATE];
+	unsigned long next;
 	bool lacks;
 };
 
@@ -252,12 +257,17 @@ static bool may_scrub(struct folio *folio)
 		quire_prezero_all_used(folio_pfn(folio), folio_nr_pages(folio)));
 }
 
-static struct folio *dirty_of(struct hstate *h, int nid)
+static bool all_zeroed(struct hstate *h, int nid)
+{
+	return h->free_huge_pages_node[nid] == hugetlb_nodes[nid].zeroed[hstate_index(h)];
+}
+
+static struct folio *find_at_tail(struct hstate *h, int nid)
 {
 	unsigned int scanned = 0;
 	struct folio *folio;
 
-	if (h->free_huge_pages_node[nid] == hugetlb_nodes[nid].zeroed[hstate_index(h)])
+	if (all_zeroed(h, nid))
 		return NULL;
 	list_for_each_entry_reverse(folio, &h->hugepage_freelists[nid], lru) {
 		if (++scanned > SCAN_LIMIT)
@@ -268,24 +278,94 @@ static struct folio *dirty_of(struct hstate *h, int nid)
 	return NULL;
 }
 
-/* Chooses a folio to zero. It is taken last, because it is at the tail. */
-static struct folio *choose(struct hugetlb_node *node, int nid)
+/*
+ * Under hugetlb_lock a free folio of hugetlb stays what it is, and no memory is unplugged that is
+ * online when this looks: see quire_prezero_hugetlb_look_again().
+ */
+static struct folio *free_folio_at(unsigned long pfn)
+{
+	struct page *page = pfn_to_online_page(pfn);
+	struct folio *folio;
+
+	lockdep_assert_held(&hugetlb_lock);
+	if (!page)
+		return NULL;
+	folio = page_folio(page);
+	return folio_test_hugetlb(folio) && folio_test_hugetlb_freed(folio) ? folio : NULL;
+}
+
+/*
+ * Each folio begins and ends where a PMD may. The search stays at the folio that it has found, as
+ * long as that is to be zeroed.
+ */
+static struct folio *find_by_address(struct hugetlb_node *node, int nid)
+{
+	const unsigned long nr = PMD_SIZE >> PAGE_SHIFT;
+	unsigned long end = node_end_pfn(nid);
+	struct folio *folio;
+	unsigned int looked;
+
+	node->next = max(node->next, node_start_pfn(nid));
+	for (looked = 0; looked < SCAN_LIMIT; looked++) {
+		node->next = ALIGN(quire_prezero_next_used(node->next, end), nr);
+		if (node->next >= end)
+			break;
+		folio = free_folio_at(node->next);
+		/* The memory of other nodes may be in between. */
+		if (folio && folio_nid(folio) == nid && may_scrub(folio))
+			return folio;
+		node->next += nr;
+	}
+	return NULL;
+}
+
+/* Is there more to find than what is at the tails? */
+static bool may_find_by_address(struct hugetlb_node *node, int nid)
+{
+	struct hstate *h;
+
+	if (READ_ONCE(quire_scrub_unused) || node->next >= node_end_pfn(nid))
+		return false;
+	for_each_hstate(h)
+		if (!all_zeroed(h, nid))
+			return true;
+	return false;
+}
+
+/*
+ * Finds a folio to zero, which is preferably one that is taken late. May return NULL before all
+ * of them have been looked at: node->lacks tells. hugetlb_lock is held.
+ */
+static struct folio *find_dirty(struct hugetlb_node *node, int nid)
 {
 	struct folio *folio = NULL;
 	struct hstate *h;
 
-	spin_lock_irq(&hugetlb_lock);
 	for_each_hstate(h) {
-		folio = dirty_of(h, nid);
+		folio = find_at_tail(h, nid);
 		if (folio)
 			break;
 	}
-	node->lacks = !folio;
+	if (!folio && may_find_by_address(node, nid))
+		folio = find_by_address(node, nid);
+	node->lacks = !folio && !may_find_by_address(node, nid);
+	return folio;
+}
+
+/* Chooses a folio to zero. Returns false if there is none. */
+static bool choose(struct hugetlb_node *node, int nid)
+{
+	struct folio *folio;
+	bool lacks;
+
+	spin_lock_irq(&hugetlb_lock);
+	folio = find_dirty(node, nid);
+	lacks = node->lacks;
 	node->size = folio ? folio_size(folio) : 0;
 	node->done = 0;
 	WRITE_ONCE(node->folio, folio);
 	spin_unlock_irq(&hugetlb_lock);
-	return folio;
+	return !lacks;
 }
 
 /*
@@ -362,8 +442,9 @@ static unsigned long scrub_folio(struct hugetlb_node *node, struct folio *folio)
  * Goes on with the page that an earlier call has left, unless it has been taken.
  *
  * Context: may sleep; scrub_gate is held for reading, and scrubbing is on.
- * Return: how many base pages it has zeroed, which is 0 if the page was taken or has failed;
- * -ENOENT if the node's free pages are all zero, or cannot be zeroed.
+ * Return: how many base pages it has zeroed, which is 0 if the page was taken or has failed, if
+ * scrubbing is to halt, or if it has only searched; -ENOENT if the node's free pages are all zero,
+ * or cannot be zeroed.
  */
 long quire_prezero_hugetlb_scrub(int nid)
 {
@@ -372,11 +453,10 @@ long quire_prezero_hugetlb_scrub(int nid)
 	long pages = -ENOENT;
 
 	mutex_lock(&node->scrub);
-	folio = READ_ONCE(node->folio);
-	if (!folio)
-		folio = choose(node, nid);
-	if (folio)
-		pages = scrub_folio(node, folio) >> PAGE_SHIFT;
+	if (READ_ONCE(node->folio) || choose(node, nid)) {
+		folio = READ_ONCE(node->folio);
+		pages = folio ? scrub_folio(node, folio) >> PAGE_SHIFT : 0;
+	}
 	mutex_unlock(&node->scrub);
 	return pages;
 }
@@ -393,15 +473,44 @@ long quire_prezero_hugetlb_scrub(int nid)
 bool quire_prezero_hugetlb_idle(int nid)
 {
 	struct hugetlb_node *node = &hugetlb_nodes[nid];
-	bool idle = true;
-	struct hstate *h;
+	bool idle;
 
 	spin_lock_irq(&hugetlb_lock);
-	for_each_hstate(h)
-		idle &= !dirty_of(h, nid);
-	node->lacks = idle;
+	find_dirty(node, nid);
+	idle = node->lacks;
 	spin_unlock_irq(&hugetlb_lock);
 	return idle;
+}
+
+/**
+ * quire_prezero_hugetlb_look_again - look at all free hugetlb pages that were used
+ *
+ * When memory has gone offline, this also waits for a search that saw it online. Its struct pages
+ * may be freed after that.
+ *
+ * Context: process; takes hugetlb_lock.
+ */
+void quire_prezero_hugetlb_look_again(void)
+{
+	int nid;
+
+	spin_lock_irq(&hugetlb_lock);
+	for (nid = 0; nid < nr_node_ids; nid++)
+		hugetlb_nodes[nid].next = 0;
+	spin_unlock_irq(&hugetlb_lock);
+}
+
+/**
+ * quire_prezero_hugetlb_abandon - leave the folios that are half done
+ *
+ * Context: scrub_gate is held for writing.
+ */
+void quire_prezero_hugetlb_abandon(void)
+{
+	int nid;
+
+	for (nid = 0; nid < nr_node_ids; nid++)
+		WRITE_ONCE(hugetlb_nodes[nid].folio, NULL);
 }
 
 static void forget_counts(struct hugetlb_node *node)
@@ -415,6 +524,7 @@ static void forget_counts(struct hugetlb_node *node)
 		prezero_count(PREZERO_HUGETLB_LOST, pages);
 		node->zeroed[hstate_index(h)] = 0;
 	}
+	node->next = 0;
 	node->lacks = false;
 	WRITE_ONCE(node->folio, NULL);
 }
@@ -453,17 +563,12 @@ void quire_prezero_hugetlb_reset(bool on)
 	spin_unlock_irq(&hugetlb_lock);
 }
 
-/*
- * Is a page part of a free folio that counts as zero? Under hugetlb_lock such a folio stays
- * what it is. A failed one is not to be read.
- */
-static bool counts_as_zero(struct page *page)
+/* Is a page part of a free folio that counts as zero? A failed one is not to be read. */
+static bool counts_as_zero(unsigned long pfn)
 {
-	struct folio *folio = page_folio(page);
+	struct folio *folio = free_folio_at(pfn);
 
-	lockdep_assert_held(&hugetlb_lock);
-	return folio_test_hugetlb(folio) && folio_test_hugetlb_freed(folio) &&
-	       is_zeroed(folio) && !folio_test_hwpoison(folio);
+	return folio && is_zeroed(folio) && !folio_test_hwpoison(folio);
 }
 
 /*
@@ -482,7 +587,7 @@ static void check_contents(int nid, struct prezero_report *report)
 		if (!page || data_race(page_to_nid(page)) != nid)
 			continue;
 		spin_lock_irq(&hugetlb_lock);
-		if (counts_as_zero(page) && !quire_prezero_is_zero(page_address(page), PMD_SIZE))
+		if (counts_as_zero(pfn) && !quire_prezero_is_zero(page_address(page), PMD_SIZE))
 			report->dirty++;
 		spin_unlock_irq(&hugetlb_lock);
 		cond_resched();

@@ -563,7 +563,8 @@ static ssize_t blocks_store(struct kobject *kobj, struct kobj_attribute *attr,
 		return ret;
 	/* A scan with the old value may be about to say that it has looked. */
 	quire_prezero_scrub_halt();
-	quire_prezero_look_again();
+	quire_prezero_hugetlb_abandon();
+	quire_prezero_scrub_look_again();
 	quire_prezero_scrub_go_on();
 	quire_prezero_scrub_wake();
 	return ret;

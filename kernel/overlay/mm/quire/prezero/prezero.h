@@ -112,6 +112,7 @@ int quire_prezero_scrub_now(void);
 void quire_prezero_scrub_halt(void);
 void quire_prezero_scrub_go_on(void);
 bool quire_prezero_scrub_halting(void);
+void quire_prezero_scrub_look_again(void);
 void quire_prezero_pm_event(unsigned long event);
 int quire_prezero_scrub_init(void);
 
@@ -120,6 +121,7 @@ bool quire_prezero_note_freed(unsigned long pfn, bool unused);
 void quire_prezero_note_used(unsigned long pfn, unsigned long pages);
 bool quire_prezero_all_used(unsigned long pfn, unsigned long pages);
 unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end);
+unsigned long quire_prezero_next_used(unsigned long pfn, unsigned long end);
 void quire_prezero_looked(unsigned long pfn);
 void quire_prezero_look_again(void);
 void quire_prezero_forget_used(unsigned long pfn, unsigned long pages);
@@ -167,6 +169,8 @@ int quire_prezero_engine_choose(const char *name);
 #ifdef CONFIG_HUGETLB_PAGE
 long quire_prezero_hugetlb_scrub(int nid);
 bool quire_prezero_hugetlb_idle(int nid);
+void quire_prezero_hugetlb_look_again(void);
+void quire_prezero_hugetlb_abandon(void);
 void quire_prezero_hugetlb_switch(bool on);
 void quire_prezero_hugetlb_reset(bool on);
 void quire_prezero_hugetlb_check(struct prezero_report *report);
@@ -180,6 +184,14 @@ static inline long quire_prezero_hugetlb_scrub(int nid)
 static inline bool quire_prezero_hugetlb_idle(int nid)
 {
 	return true;
+}
+
+static inline void quire_prezero_hugetlb_look_again(void)
+{
+}
+
+static inline void quire_prezero_hugetlb_abandon(void)
+{
 }
 
 static inline void quire_prezero_hugetlb_switch(bool on)

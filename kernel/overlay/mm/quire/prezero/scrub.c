@@ -570,7 +570,7 @@ static int kscrubd_main(void *data)
 		if (!more && !wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop() ||
 							   atomic_read(&kscrubd_wakes) != wakes,
 							   LOOK_ANYWAY))
-			quire_prezero_look_again();
+			quire_prezero_scrub_look_again();
 		/* Many blocks may come or go at once. */
 		wait_event_freezable_timeout(kscrubd_wait, kthread_should_stop(),
 					     msecs_to_jiffies(READ_ONCE(quire_scrub_sleep_ms)));
@@ -642,6 +642,17 @@ void quire_prezero_scrub_go_on(void)
 bool quire_prezero_scrub_halting(void)
 {
 	return atomic_read(&scrub_waiters);
+}
+
+/**
+ * quire_prezero_scrub_look_again - kscrubd is to look at all used memory, also of hugetlb's pool
+ *
+ * Context: process; takes hugetlb_lock. As for quire_prezero_look_again().
+ */
+void quire_prezero_scrub_look_again(void)
+{
+	quire_prezero_look_again();
+	quire_prezero_hugetlb_look_again();
 }
 
 /* What hugetlb's pool has is forgotten at each change. */
@@ -717,27 +728,12 @@ static int scrub_hugetlb_now(int nid)
 	return 0;
 }
 
-/**
- * quire_prezero_scrub_now - scrub until each zone has its share of scrub_stop
- *
- * Does what kscrubd would do, without its rate and load limits, and at most once for
- * every page of a zone. Then zeroes the free pages of hugetlb, at most as many as each
- * node has pages. Drains the pcp lists first, as would happen in time. Holds
- * a lock only during a batch, so that switching the feature off ends it.
- *
- * Context: may sleep, for long.
- * Return: 0, also if a zone has too few large free blocks; -EAGAIN while the feature
- * is off; -EINTR on a signal.
- */
-int quire_prezero_scrub_now(void)
+/* Returns 0, or -EINTR on a signal. */
+static int scrub_all_now(void)
 {
 	struct zone *zone;
 	int nid, ret = 0;
 
-	if (!READ_ONCE(scrub_running))
-		return -EAGAIN;
-	drain_all_pages(NULL);
-	quire_prezero_look_again();
 	for_each_populated_zone(zone) {
 		unsigned long budget = zone_managed_pages(zone), vain = 0;
 		struct scrub_batch batch;
@@ -759,6 +755,32 @@ int quire_prezero_scrub_now(void)
 		if (ret)
 			break;
 	}
+	return ret;
+}
+
+/**
+ * quire_prezero_scrub_now - scrub until each zone has its share of scrub_stop
+ *
+ * Does what kscrubd would do, without its rate and load limits, and at most once for
+ * every page of a zone. Then zeroes the free pages of hugetlb, at most as many as each
+ * node has pages. Drains the pcp lists first, as would happen in time. Holds
+ * a lock only during a batch, so that switching the feature off ends it.
+ *
+ * Context: may sleep, for long.
+ * Return: 0, also if a zone has too few large free blocks; -EAGAIN while the feature
+ * is off; -EINTR on a signal.
+ */
+int quire_prezero_scrub_now(void)
+{
+	int ret;
+
+	if (!READ_ONCE(scrub_running))
+		return -EAGAIN;
+	drain_all_pages(NULL);
+	quire_prezero_scrub_look_again();
+	ret = scrub_all_now();
+	/* kscrubd may wait for pages of hugetlb of which this did not zero the last. */
+	quire_prezero_scrub_wake();
 	return ret;
 }
 
@@ -801,7 +823,9 @@ static int prezero_memory_notify(struct notifier_block *nb, unsigned long event,
 		quire_prezero_forget_used(arg->start_pfn, arg->nr_pages);
 	/* The scan may have passed over blocks that were isolated. */
 	if (event == MEM_CANCEL_OFFLINE)
-		quire_prezero_look_again();
+		quire_prezero_scrub_look_again();
+	if (event == MEM_OFFLINE)
+		quire_prezero_hugetlb_look_again();
 	if (event == MEM_ONLINE || event == MEM_CANCEL_OFFLINE)
 		quire_prezero_scrub_wake();
 	return NOTIFY_OK;

@@ -22,7 +22,8 @@
  * balloon does: such memory is zeroed.
  *
  * hugetlb's pool: a folio that comes back to it after use sets the first of the two bits, for
- * all of its memory. The second is for the zones' free lists, where this memory is not.
+ * all of its memory. The second is for the zones' free lists, where this memory is not; hugetlb.c
+ * says where it looks.
  *
  * Looking again: memory may become dirty, or available, without being freed: when marks are
  * stripped, when a block changes its migrate type, when a knob changes. So all used memory is
@@ -63,10 +64,10 @@ static void set_if_clear(unsigned long bit, unsigned long *map)
 		set_bit(bit, map);
 }
 
-static unsigned long next_bit(const unsigned long *map, unsigned long bits, unsigned long start)
+static unsigned long next_used(unsigned long bits, unsigned long start)
 {
 	/* Bits of other zones may change meanwhile, and without zone->lock all may. */
-	return data_race(find_next_bit(map, bits, start));
+	return data_race(find_next_bit(used_map, bits, start));
 }
 
 /**
@@ -118,7 +119,7 @@ bool quire_prezero_all_used(unsigned long pfn, unsigned long pages)
 
 	if (end > used_bits)
 		return false;
-	/* As in next_bit(). */
+	/* As in next_used(). */
 	return data_race(find_next_zero_bit(used_map, end, pfn >> MAX_PAGE_ORDER)) == end;
 }
 
@@ -141,6 +142,23 @@ unsigned long quire_prezero_next_freed(unsigned long pfn, unsigned long end)
 }
 
 /**
+ * quire_prezero_next_used - find memory that was in use
+ * @pfn: where to begin
+ * @end: where to end
+ *
+ * Context: any.
+ * Return: @pfn if its block of the highest order may hold memory that was in use, else the first
+ * page of the next such block, or @end.
+ */
+unsigned long quire_prezero_next_used(unsigned long pfn, unsigned long end)
+{
+	unsigned long bits = min(DIV_ROUND_UP(end, MAX_ORDER_NR_PAGES), used_bits);
+	unsigned long bit = next_used(bits, pfn >> MAX_PAGE_ORDER);
+
+	return bit < bits ? max(pfn, bit << MAX_PAGE_ORDER) : end;
+}
+
+/**
  * quire_prezero_looked - there is nothing more to zero in a block of the highest order
  * @pfn: of a page in the block, which quire_prezero_next_freed() returned
  *
@@ -152,10 +170,10 @@ void quire_prezero_looked(unsigned long pfn)
 }
 
 /**
- * quire_prezero_look_again - kscrubd is to look at all used memory
+ * quire_prezero_look_again - kscrubd is to look at all used memory of the zones
  *
- * A scan that is under way may end with what it accepted before: who changes that halts
- * scrubbing first.
+ * A scan that is under way may end with what it accepted before. A caller that changes this
+ * halts scrubbing first.
  *
  * Context: any; takes no lock.
  */
@@ -164,8 +182,7 @@ void quire_prezero_look_again(void)
 	unsigned long bit;
 
 	/* What is used meanwhile is noted as freed, too, if there is anything to look at. */
-	for (bit = next_bit(used_map, used_bits, 0); bit < used_bits;
-	     bit = next_bit(used_map, used_bits, bit + 1))
+	for (bit = next_used(used_bits, 0); bit < used_bits; bit = next_used(used_bits, bit + 1))
 		set_if_clear(bit, freed_map);
 }
 
