@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Boot a kernel variant with virtme-ng, run a command in it, and judge what the kernel said.
 
-The guest's script finds two virtio ports by name in sysfs and writes to files on the host through them. One port
-carries the command's output, the other the script's own messages (started, ended, leak, tainted, status). The serial
-console goes to a third file, so panics are recorded too. Nothing depends on the guest writing back its file systems.
+The guest's script opens two virtio ports by name and writes to files on the host through them. One port carries the
+command's output, the other the script's own messages (started, ended, leak, tainted, status). The serial console goes
+to a third file, so panics are recorded too. Nothing depends on the guest writing back its file systems.
 
 The root is always 9p, although virtme-ng prefers virtiofs: Debian 12 and 13 differ in which virtiofsd works, and guests
 should be the same everywhere. The mount is cached, which is not the default of 9p. A read() from an uncached file pins
@@ -66,17 +66,10 @@ exit $status
 # memory, so the OOM killer spares the script, but not the command.
 GUEST_SCRIPT = r"""#!/bin/bash
 run=$1
-port() {
-	local file name
-	for file in /sys/class/virtio-ports/*/name; do
-		read -r name <"$file" && [ "$name" = "$1" ] && { file=${file%/name}; port=/dev/${file##*/}; return; }
-	done
-}
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mounts=$(</proc/mounts)
 mounted() { [[ $mounts == *" $2 $1 "* ]] || { mkdir -p "$2"; mount -t "$1" none "$2"; }; }
-port quire.protocol
-exec 3>"$port"
+exec 3>/dev/virtio-ports/quire.protocol
 echo -1000 >/proc/self/oom_score_adj
 mounted debugfs /sys/kernel/debug
 mounted tracefs /sys/kernel/tracing
@@ -85,8 +78,7 @@ mounted tmpfs /dev/shm
 mounted devpts /dev/pts
 chmod 1777 /dev/shm
 mkfifo /run/quire.output
-port quire.output
-cat /run/quire.output >"$port" &
+cat /run/quire.output >/dev/virtio-ports/quire.output &
 copier=$!
 echo started >&3
 (
