@@ -52,7 +52,7 @@ def fixture_guest(kernel: str) -> Callable[..., boot.Result]:
             cmd = group.with_walks(str(cmd))
         options.setdefault("kernel", kernel)
         options.setdefault("timeout", 600)
-        options = {**group.shape(options["kernel"]), **options}
+        options = group.shape(**options)
         if options["kernel"] == "debug":
             options["timeout"] *= group.DEBUG_SLOWDOWN
         result = boot.run(cmd, **options)
@@ -104,8 +104,7 @@ def fixture_selftests(kernel: str, selftest_programs: Path) -> Callable[..., dic
         # A single program has no limit in the guest: the timeout of the guest is the same.
         script = group.script([[str(selftest_programs / name), *rest] for name, *rest in lines],
                               limit if len(lines) > 1 else 0)
-        result = boot.run(script, kernel=kernel, append=append, timeout=limit * len(lines),
-                          **{**group.shape(kernel), **options})
+        result = boot.run(script, append=append, timeout=limit * len(lines), **group.shape(kernel, **options))
         found = group.outcomes(result.output, list(commands))
         print(group.summary(found))
         complaint = _complaint(result) or group.walks(result.output)

@@ -47,14 +47,15 @@ LIMIT_PASSED = (124, 137)
 DEBUG_SLOWDOWN = 4
 
 
-def shape(kernel: str) -> dict[str, Any]:
-    """Return the options of guest.boot.run for a guest whose test asks for nothing else.
+def shape(kernel: str, **asked: Any) -> dict[str, Any]:
+    """Return the options of guest.boot.run for a guest of which a test asks these.
 
     The debug kernel has less memory: at boot it fills KASAN's shadow of all memory, and kmemleak reads the array of all
     pages. Only tests that ask for kmemleak have it, because it takes nearly half of the debug kernel's time; LEAKS=1 in
     the environment switches it on for all of them.
     """
-    return {"memory": "2G" if kernel == "debug" else "4G", "plain_cpu": True, "leaks": bool(os.environ.get("LEAKS"))}
+    leaks = bool(os.environ.get("LEAKS")) or asked.get("leaks", False)
+    return {"kernel": kernel, "memory": "2G" if kernel == "debug" else "4G", "plain_cpu": True, **asked, "leaks": leaks}
 
 
 @dataclass

@@ -45,7 +45,7 @@ def test_selftests(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]
     if kernel == "debug":
         programs = tuple(program for program in programs if program not in SLOW)
     failing = {"fork_fail"} if kernel == "debug" and "fork_basic" in programs else set()
-    selftests(*programs, *failing, append="quire=fork", **{"leaks": True} if failing else {})
+    selftests(*programs, *failing, append="quire=fork", leaks=bool(failing))
 
 
 @pytest.mark.debug
