@@ -358,10 +358,7 @@ static int read_chunks(int first)
 	return ret;
 }
 
-/*
- * Waits until all of the group's page cache is mapped, or none of it. Small changes of a
- * group's counts show only after a while.
- */
+/* Waits until all of the group's page cache is mapped, or none of it. */
 static bool wait_mapped(bool all)
 {
 	const long least = (CHUNKS / 2 - 1) * CHUNK_PAGES * PAGE;

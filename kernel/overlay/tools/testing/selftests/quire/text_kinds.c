@@ -75,19 +75,14 @@ TEST_F_TIMEOUT(kinds, numbers_agree, 600)
 TEST_F_TIMEOUT(kinds, script_with_a_large_interpreter, 600)
 {
 	long collapsed = stat_of("collapsed_blocks"), queued = stat_of("queued");
-	double end = seconds() + LIMIT_S;
-	int fd = open(OTHER, O_CREAT | O_WRONLY, 0755);
+	int fd = open(OTHER, O_CREAT | O_WRONLY, 0755), starts;
 
 	ASSERT_EQ(0, write_all(fd, "#!" PROGRAM "\n", strlen("#!" PROGRAM "\n"), 0));
 	close(fd);
-	ASSERT_EQ(0, start(&self->p, OTHER, NULL));
-	do {
-		ASSERT_EQ(0, touch(&self->p));
-		usleep(20000);
-	} while (pmd_mapped(self->p.pid, PROGRAM) < 3 * BLOCK_KB && seconds() < end);
-	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	starts = start_until_huge(&self->p, OTHER, PROGRAM, &three_blocks, NULL);
+	ASSERT_LT(0, starts);
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
-	EXPECT_EQ(queued + 1, stat_of("queued"));
+	EXPECT_EQ(queued + starts, stat_of("queued"));
 	EXPECT_GE(stop(&self->p), 0);
 }
 

@@ -403,30 +403,40 @@ static inline int defaults(void)
 }
 
 /*
- * Runs a program until all its blocks are mapped by PMD. Starts it anew if the worker gave up,
- * which it may do on a machine with other work.
+ * Runs a program, or a script with it as interpreter, until all its blocks are mapped by PMD.
+ * Starts it anew if the worker gave up, which it may do on a machine with other work. Returns how
+ * often it was started, or -1.
  */
-static inline int start_huge(struct program *p, const char *path, const struct layout *l,
-			     void (*before)(void))
+static inline int start_until_huge(struct program *p, const char *script, const char *path,
+				   const struct layout *l, void (*before)(void))
 {
 	long want = text_blocks(l) * (BLOCK / 1024);
 	double end = seconds() + LIMIT_S;
+	int starts = 0;
 
 	do {
 		double round = seconds() + LIMIT_S / 8;
 
-		if (start(p, path, before))
+		if (start(p, script, before))
 			return -1;
+		starts++;
 		do {
 			if (touch(p))
 				return -1;
 			if (pmd_mapped(p->pid, path) == want)
-				return 0;
+				return starts;
 			usleep(20000);
 		} while (seconds() < round);
 		stop(p);
 	} while (seconds() < end);
 	return -1;
+}
+
+/* The same for a program; returns 0, or -1. */
+static inline int start_huge(struct program *p, const char *path, const struct layout *l,
+			     void (*before)(void))
+{
+	return start_until_huge(p, path, path, l, before) < 0 ? -1 : 0;
 }
 
 /* An ext4 file system on a loop device, in a folder of its own. */
