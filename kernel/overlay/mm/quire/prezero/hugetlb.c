@@ -31,7 +31,9 @@
  * was settled, so that settling it again ends before the lock. hugetlb_node.folio is
  * set under hugetlb_lock while the folio is on a free list, so whoever takes the folio
  * off the list later sees it; it is cleared under hugetlb_node.lock, or while
- * scrub_gate is held for writing.
+ * scrub_gate is held for writing. hugetlb_node.next is under hugetlb_lock. The notifier
+ * of memory hotplug takes hugetlb_lock to set it, and the mem_hotplug_lock is held around
+ * that, but no lock of the order above.
  *
  * Lifetime: hugetlb_nodes is allocated at boot and never freed. A folio in
  * hugetlb_node.folio may be used, freed to the page allocator, demoted or unplugged once

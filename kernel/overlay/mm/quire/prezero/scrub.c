@@ -824,6 +824,7 @@ static int prezero_memory_notify(struct notifier_block *nb, unsigned long event,
 	/* The scan may have passed over blocks that were isolated. */
 	if (event == MEM_CANCEL_OFFLINE)
 		quire_prezero_scrub_look_again();
+	/* A search for used pages may have seen it online: wait until that has ended. */
 	if (event == MEM_OFFLINE)
 		quire_prezero_hugetlb_look_again();
 	if (event == MEM_ONLINE || event == MEM_CANCEL_OFFLINE)
