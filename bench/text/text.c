@@ -6,6 +6,7 @@
  *
  *	text START CALLS	run once; START names the row
  *	text START CALLS load	the same, but start by reading the text instead of calling it
+ *	text START sparse	call one function of each 2 MiB: how much of the text is read for that
  *	text together N		N executions at once: the memory all take
  */
 #include "bench.h"
@@ -127,6 +128,40 @@ static int run_once(const char *start_name, long calls, bool loads)
 	return 0;
 }
 
+/* How much of the text is in the page cache. */
+static long resident_kb(void)
+{
+	static unsigned char vec[2048UL << 20 >> 12];
+	unsigned long start = (unsigned long)functions & -4096UL;
+	unsigned long pages = ((unsigned long)functions_end - start + 4095) / 4096;
+	long resident = 0;
+
+	if (pages > sizeof(vec) || mincore((void *)start, pages * 4096, vec))
+		die("mincore");
+	for (unsigned long i = 0; i < pages; i++)
+		resident += vec[i] & 1;
+	return resident * 4;
+}
+
+/* In the middle of the blocks, from the last to the first, so that no read reaches another. */
+static int run_sparse(const char *start_name)
+{
+	unsigned long last = ((unsigned long)functions_end & -HUGE_PAGE) - HUGE_PAGE;
+	uint64_t start = now_ns();
+	long sum = 0;
+
+	for (unsigned long block = last; block > (unsigned long)functions; block -= HUGE_PAGE)
+		sum = call((block + HUGE_PAGE / 2 - (unsigned long)functions) / STEP, sum);
+	start = now_ns() - start;
+	if (!sum) {
+		fprintf(stderr, "no whole block of text\n");
+		return 1;
+	}
+	row("start=%s text_MB=%ld | touch_ms=%.3f read_kB=%ld", start_name,
+	    (long)(functions_end - functions) >> 20, start / 1e6, resident_kb());
+	return 0;
+}
+
 /* Cached files (not the image, which is shmem), anonymous memory, page tables. */
 static long memory_kb(void)
 {
@@ -181,6 +216,8 @@ int main(int argc, char **argv)
 		wait_here();
 	else if (!strcmp(what, "together"))
 		return together(argv[0], number(argc, argv, 2, 8));
+	else if (argc > 2 && !strcmp(argv[2], "sparse"))
+		return run_sparse(what);
 	else
 		return run_once(what, number(argc, argv, 2, 1000000),
 				argc > 3 && !strcmp(argv[3], "load"));

@@ -94,8 +94,8 @@ KNOBS = (
          "is likely to pay"),
     Knob("text", "placement", 0, 1, "1", "switch",
          "1: place programs and libraries so that 2 MiB pages can map their text"),
-    Knob("text", "readahead", 0, 1, "1", "switch",
-         "1: read text in blocks of 2 MiB where the filesystem supports large folios"),
+    Knob("text", "readahead", 0, 1, "0", "switch",
+         "1: read text in blocks of 2 MiB where the filesystem supports large folios, used as a whole or not"),
     Knob("rmap", "defer_faults", 0, 4096, "32", "pages",
          "how many new pages a process may attach to its parent's anon_vmas; the next one moves them to "
          "the process's own"),

@@ -2,13 +2,15 @@
 /*
  * Faults on program text: how much is read, and how much is mapped at once.
  *
- * Reading. If a filesystem has large folios, a whole block of text is read as one
- * folio of PMD order, so that the first execution maps it by PMD and there is
- * nothing to collapse. The read takes a huge page that is free, or else base pages,
- * as in vanilla. But no read of base pages goes beyond its block, ahead of time or
- * not, because one page there keeps the next block from being read whole. The model
- * is what Linux does for VM_HUGEPAGE; the idea to do it for text, and not to stop
- * for many misses, is in postings of 2026 by Usama Arif.
+ * Reading. If it is asked for, and a filesystem has large folios, a whole block of text
+ * is read as one folio of PMD order, so that the first execution maps it by PMD and
+ * there is nothing to collapse. This is off by default, because nobody knows at the first
+ * fault how much of a block the program will use, and one that uses a page of each would
+ * read all of them. The read takes a huge page that is free, or else base pages, as in
+ * vanilla. But no read of base pages goes beyond its block, ahead of time or not, because
+ * one page there keeps the next block from being read whole. The model is what Linux does
+ * for VM_HUGEPAGE; the idea to do it for text, and not to stop for many misses, is in
+ * postings of 2026 by Usama Arif.
  *
  * Mapping. Blocks that are not huge (yet), and the ends of the text, which are not
  * whole blocks, are mapped 16 pages a fault. The second fault in a page table maps more,
@@ -44,7 +46,7 @@
 #define TEXT_WINDOWS_FEW	4
 #define TEXT_WINDOWS_ALL	8
 
-unsigned int quire_text_readahead = 1;
+unsigned int quire_text_readahead;
 unsigned int quire_text_fault_around_kb = PMD_SIZE >> 10;
 
 DEFINE_STATIC_KEY_FALSE(quire_text_batch_key);

@@ -61,8 +61,9 @@ FIXTURE_SETUP(erofs)
 		SKIP(return, "no mkfs.erofs");
 	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, defaults());
-	/* Make the worker come too late for these tests. */
+	/* Most of these tests are of the reading; the worker comes too late for them. */
 	ASSERT_EQ(0, set("delay_ms", "60000"));
+	ASSERT_EQ(0, set("readahead", "1"));
 	if (mount_image("erofs"))
 		SKIP(return, "the kernel has no erofs");
 }
@@ -122,6 +123,51 @@ TEST_F_TIMEOUT(erofs, switched_off, 600)
 	ASSERT_GT(run_program(PROGRAM, &kb), 0);
 	EXPECT_EQ(0, kb);
 	EXPECT_EQ(before, stat_of("readahead_blocks"));
+}
+
+/* Mounts the image anew, uses one page of each block, and returns how many pages that read. */
+static long read_for_sparse_use(void)
+{
+	static unsigned char vec[FILE_SIZE / PAGE];
+	unsigned char *map;
+	long pages = 0;
+
+	if (mount_image("erofs"))
+		return -1;
+	map = map_file(PROGRAM, FILE_SIZE);
+	if (!map)
+		return -1;
+	for (size_t at = BLOCK / 2; at < FILE_SIZE; at += BLOCK)
+		(void)*(volatile unsigned char *)(map + at);
+	/* The worker's attempts, if there are any. */
+	usleep(500000);
+	if (mincore(map, FILE_SIZE, vec))
+		pages = -1;
+	for (size_t i = 0; i < FILE_SIZE / PAGE && pages >= 0; i++)
+		pages += vec[i] & 1;
+	munmap(map, FILE_SIZE);
+	return pages;
+}
+
+/* A program that uses little of each block reads no more than on Linux, and is not collapsed. */
+TEST_F_TIMEOUT(erofs, sparse_text_is_read_as_linux, 600)
+{
+	long collapsed = stat_of("collapsed_blocks"), as_linux, cold = stat_of("fallback_cold");
+	unsigned char *map;
+
+	ASSERT_EQ(0, set("enabled", "0"));
+	as_linux = read_for_sparse_use();
+	ASSERT_EQ(0, defaults());
+	EXPECT_EQ(as_linux, read_for_sparse_use());
+	EXPECT_TRUE(wait_stat("fallback_cold", cold + 1));
+	EXPECT_GT(as_linux, 0);
+	EXPECT_LT(as_linux, (long)BLOCK_PAGES);
+	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
+	/* One that uses all of it is collapsed. */
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
 }
 
 TEST_F_TIMEOUT(erofs, share_of_memory, 600)
