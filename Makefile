@@ -5,12 +5,14 @@ VARIANT ?= quire
 FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
+SUITE ?= ltp
 BEGUN := $(shell date +%s)
 WORKERS = -n $(JOBS) --dist worksteal --durations 10
-SUITE = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
+TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak bench results clean distclean
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak suites bench results clean \
+	distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
@@ -19,6 +21,7 @@ help:
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60)'
+	@echo 'make suites       the Linux Test Project on vanilla and quire, compared, for docs/trust.md (LTP=PATH PARTS=...)'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|quire-jump|vanilla-jump)'
@@ -51,23 +54,28 @@ demo: packages
 check: packages
 	@$(BUILD) quire --objects off --configure vanilla
 	@needed=$$($(PYTHON) tests/record.py --needed) && if [ "$$needed" ]; then $(BUILD) $$needed; fi
-	@$(SUITE) --name check -m 'not soak and not debug_only'
+	@$(TESTS) --name check -m 'not soak and not debug_only'
 
 quick: packages
 	@$(PYTHON) tests/quick.py $(if $(SINCE),--since $(SINCE)) $(WORKERS)
 
 lint: packages
 	@$(BUILD) --configure quire
-	@$(SUITE) --name lint tests/test_lint.py
+	@$(TESTS) --name lint tests/test_lint.py
 
 check-debug: packages
 	@$(BUILD) debug
-	@$(SUITE) --name check-debug -m 'debug and not soak' --kernel debug
+	@$(TESTS) --name check-debug -m 'debug and not soak' --kernel debug
 
 soak: packages
 	@$(BUILD) vanilla quire debug kcsan off
-	@MINUTES=$(MINUTES) $(SUITE) --name soak -m soak --timeout 0
-	@MINUTES=$(MINUTES) LEAKS=1 $(SUITE) --name soak-debug -m debug --timeout 0 --kernel debug
+	@MINUTES=$(MINUTES) $(TESTS) --name soak -m soak --timeout 0
+	@MINUTES=$(MINUTES) LEAKS=1 $(TESTS) --name soak-debug -m debug --timeout 0 --kernel debug
+
+suites: packages
+	@$(BUILD) vanilla quire
+	@suites/run $(SUITE) $(if $(LTP),--source '$(SUITE)=$(LTP)') $(foreach part,$(PARTS),--part '$(part)'); \
+		status=$$?; suites/publish && exit $$status
 
 bench: packages
 	@$(BUILD) vanilla quire vanilla-jump quire-jump

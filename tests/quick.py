@@ -46,6 +46,8 @@ ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
     ("docs/recipes/*", "docs recipes"),
     ("README.md", f"docs apt_repo {PAPERS}"),
+    ("suites/results/* docs/trust.md", "docs suites"),
+    ("suites/*", "suites"),
     ("bench/results/* docs/results.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
@@ -103,7 +105,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/fake_deb.py", "apt_repo deb_meta"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
-    ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets"),
+    ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets suites"),
     ("tests/hibernation.py tests/workloads/hibernate.sh tests/workloads/verify.sh", "prezero"),
     ("tests/pressure.py", "shm::test_model_under_pressure"),
     ("tests/pg_regress.py tests/workloads/pg_regress.sh", "pg_regress"),
@@ -121,7 +123,7 @@ STYLE: list[tuple[str, str]] = [
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bootdefault", "build", "completion", "deb", "deb_meta", "deb_tools", "docs", "knobs",
         "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick", "quirectl", "races",
-        "reports", "sets", "settings", "simulate", "splat", "text_sets", "tree"}
+        "reports", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -31,7 +31,8 @@ RECORDS = paths.REPO / "tests" / "records"
 # The guests of all sets, except for a set's own options.
 SHAPE = {"cpus": 2, "memory": "3G", "numa": 1}
 LINE = re.compile(r"\s*(not )?ok \d+ (.*)")
-ORDER = ["pass", "skip", "fail", "missing"]
+# From good to bad.
+ORDER = ["pass", "skip", "fail", "broken", "timeout", "missing"]
 ASK_VANILLA = "(compared with the record; after make kernel VARIANT=vanilla the second run also runs vanilla)"
 
 
@@ -83,13 +84,16 @@ def worst(one: str, other: str) -> str:
     return max(one, other, key=ORDER.index)
 
 
-def regressions(vanilla: dict[str, str], quire: dict[str, str]) -> dict[str, str]:
-    """Return the cases that are worse or missing on quire: "case" -> "pass on vanilla, fail here"."""
+def regressions(vanilla: dict[str, str], quire: dict[str, str], base: str = "vanilla") -> dict[str, str]:
+    """Return the cases that are worse or missing on quire: "case" -> "pass on vanilla, fail here".
+
+    `base` names the kernel that quire is compared with.
+    """
     worse = {}
     for case, there in vanilla.items():
         here = quire.get(case, "missing")
         if ORDER.index(here) > ORDER.index(there):
-            worse[case] = f"{there} on vanilla, {here} here"
+            worse[case] = f"{there} on {base}, {here} here"
     return worse
 
 
@@ -113,10 +117,9 @@ def build_programs(folder: Path, tests: dict[str, list[str]]) -> None:
             subprocess.run(command, cwd=paths.BASE, check=True, stdin=subprocess.DEVNULL)
 
 
-def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500, **options: Any) -> str:
-    """Run a script of sets in a fresh guest and return its output.
-
-    A splat, or a complaint of the features' checkers at the end, fails the test that calls this function.
+def boot_script(command: list[str], kernel: str, append: str, limit: float,
+                **options: Any) -> tuple[boot.Result, str]:
+    """Run a script of sets in a fresh guest; return its result, and the splats or the complaint of the checkers.
 
     The debug kernel gets a multiple of `limit`, which is in seconds; the script multiplies its own limits by SLOWDOWN.
     `options` are further options of guest.boot.run.
@@ -124,7 +127,15 @@ def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500,
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
     script = group.with_walks(shlex.join(["env", f"SLOWDOWN={slowdown}", *command]))
     result = boot.run(script, kernel=kernel, append=append, timeout=limit * slowdown, **{**SHAPE, **options})
-    complaint = "\n".join(map(str, result.splats)) or group.walks(result.output)
+    return result, "\n".join(map(str, result.splats)) or group.walks(result.output)
+
+
+def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500, **options: Any) -> str:
+    """Run a script of sets as boot_script() does, and return its output.
+
+    A splat, or a complaint of the features' checkers at the end, fails the test that calls this function.
+    """
+    result, complaint = boot_script(command, kernel, append, limit, **options)
     assert not complaint, complaint
     return result.output
 

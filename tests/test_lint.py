@@ -117,7 +117,7 @@ def test_mypy(tmp_path: Path) -> None:
     for name, copy in copies.items():
         shutil.copyfile(paths.REPO / name, copy)
     tool = needed("mypy", Path(sys.executable).parent)
-    status, said = told(tool, "--no-error-summary", "--no-pretty", "bench", "guest", "tests", "tool",
+    status, said = told(tool, "--no-error-summary", "--no-pretty", "bench", "guest", "suites", "tests", "tool",
                         *copies.values(), environment={**os.environ, "MYPYPATH": str(tmp_path)})
     for name, copy in copies.items():
         said = said.replace(os.path.relpath(copy, paths.REPO), name).replace(str(copy), name)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Writes docs/trust.md from suites/results/*.json: no number in it is typed by hand.
+
+`make suites`, or suites/run, makes the results.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from guest import cli, paths
+from suites import storage
+
+PAPER = Path(__file__).resolve().parent.parent / "docs" / "trust.md"
+INTRO = """# Other projects' tests
+
+Written by `suites/publish` from the JSON in `suites/results`; no number here is typed by hand. `make suites` runs all
+of it again.
+
+The tests of other projects run in guests, on a base kernel and on quire with all features on, and each case's outcome
+is compared: pass, skip, fail, broken, timeout. A case also has an outcome for each check that it reports. It is *worse*
+if one of these is worse on quire in two runs, each in a fresh guest, and *unsteady* if it was worse in the first of
+them only. "Alike" says how the cases ended that have one status on both kernels: much is skipped on both, because the
+guests' kernel has only what the project's own tests need (`kernel/config/guest.config`). A failure on both kernels is
+not quire's, and most of these want a device, a file system or a tool that the guest has not."""
+ORDER = ("pass", "skip", "fail", "broken", "timeout", "missing")
+HEADER = ["part", "cases", "same", "better", "**worse**", "alike", "checks", "left out", "hours", "date", "quire"]
+
+
+def row(result: dict[str, Any]) -> list[str]:
+    """Return a part's row of the table."""
+    alike = ", ".join(f"{result['alike'][outcome]} {outcome}" for outcome in ORDER if outcome in result["alike"])
+    numbers = [f"{result[key]:,}" for key in ("cases", "same", "better", "worse")]
+    return [result["part"], *numbers, alike, f"{result['checks']:,}", str(result["left out"]), f"{result['hours']:.2f}",
+            result["date"], result["quire"].get("commit", "")]
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table of Markdown."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
+
+
+def conditions(result: dict[str, Any]) -> str:
+    """Return what a part ran on: versions, configurations and the guest."""
+    base, ours, guest = result["base"], result["quire"], result["guest"]
+    return (f"{result['suite']} {result['version']}; {base['kernel']} {base['version']} (configuration "
+            f"{base['configuration']}), {ours['kernel']} {ours['version']} (configuration {ours['configuration']}, "
+            f"`{ours['options']}`); {guest['accelerator']}, {guest['cpus']} CPUs, {guest['memory']}")
+
+
+def remarks(result: dict[str, Any]) -> list[str]:
+    """Return a line for each thing that a part's numbers do not say."""
+    checks = [f"worse: {check}, {text}" for check, text in result["worse checks"].items()]
+    names = [f"{word}: {', '.join(f'`{name}`' for name in found)}" for word, found in
+             (("better", result["better cases"]), ("unsteady", result["unsteady"])) if found]
+    complaints = [f"{whose} complains: {re.sub('[|`]', ' ', text)}" for whose, key in
+                  (("quire", "complaints"), ("the base", "complaints of the base")) for text in result[key]]
+    return [f"* {result['part']}, {text}" for text in (*checks, *names, *complaints)]
+
+
+def section(heading: str, results: list[dict[str, Any]]) -> str:
+    """Return the part of the paper about one suite, one kernel and one base."""
+    seen = "\n".join(f"* {', '.join(one['part'] for one in results if conditions(one) == text)}: {text}"
+                     for text in dict.fromkeys(map(conditions, results)))
+    total = {key: sum(result[key] for result in results) for key in ("cases", "worse")}
+    count = f"Of {total['cases']:,} cases, {total['worse']} are worse on quire."
+    notes = "\n".join(line for result in results for line in remarks(result))
+    skip = f"{results[0]['suite']}.skip"
+    reasons = f"[{skip}](../suites/{skip}) has the reason for each case that is left out."
+    return "\n\n".join([f"## {heading}", count, table(HEADER, [row(one) for one in results]), reasons, seen,
+                        *([notes] if notes else [])])
+
+
+def paper(results: list[dict[str, Any]]) -> str:
+    """Return docs/trust.md."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault(f"{result['suite']}: {result['quire']['kernel']} against {result['against']}",
+                          []).append(result)
+    return "\n\n".join([INTRO, *(section(*group) for group in groups.items())]) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the paper."""
+    cli.Parser(prog="suites/publish", description=__doc__).parse_args(argv)
+    try:
+        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER)))
+    except (OSError, ValueError, KeyError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
+        return 1
+    print(f"written: {PAPER.relative_to(PAPER.parent.parent)}")
+    return 0
