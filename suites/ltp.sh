@@ -5,7 +5,7 @@
 # Prints each one's output between "== NAME" and "== NAME status N", where timeout(1) decides N at the limit.
 # A case that has passed its limit may leave anything behind, so it is the last: the caller goes on in another guest.
 # SLOWDOWN multiplies all limits, those of the cases' own library, too.
-export LTPROOT=$1 PATH=$PATH:$1/testcases/bin TMPDIR=/tmp LTP_COLORIZE_OUTPUT=n
+export LTPROOT=$1 PATH=$PATH:$1/testcases/bin TMPDIR=/run/ltp LTP_COLORIZE_OUTPUT=n
 export LTP_TIMEOUT_MUL=$((4 * ${SLOWDOWN:-1})) LTP_RUNTIME_MUL=0.2
 limit=$(($2 * ${SLOWDOWN:-1}))
 shift 2
@@ -13,17 +13,21 @@ shift 2
 for knob in fork/mixed fork/min_tables shm/min_tables; do
 	[ ! -e /sys/kernel/mm/quire/$knob ] || echo 1 > /sys/kernel/mm/quire/$knob
 done
-echo 512M > /sys/block/zram0/disksize
+# Cases of swap want a disk, and a file system on one.
+echo 1G > /sys/block/zram0/disksize
 mkswap /dev/zram0 > /dev/null && swapon /dev/zram0
+disk=zram$(< /sys/class/zram-control/hot_add)
+echo 1G > /sys/block/$disk/disksize
+mkfs.ext4 -q /dev/$disk && mkdir -p $TMPDIR && mount /dev/$disk $TMPDIR && chmod 1777 $TMPDIR
 # The OOM killer spares this shell, and not the cases.
 echo -900 > /proc/self/oom_score_adj
 for one; do
 	name=${one%% *}
 	echo "== $name"
-	setsid bash -c 'echo $$ > /tmp/ltp.session; echo 0 > /proc/self/oom_score_adj
+	setsid bash -c 'echo $$ > /run/ltp.session; echo 0 > /proc/self/oom_score_adj
 		exec timeout -k 10 "$0" bash -c "$1"' "$limit" "${one#* }" < /dev/null 2>&1
 	status=$?
-	pkill -KILL -s "$(< /tmp/ltp.session)"
+	pkill -KILL -s "$(< /run/ltp.session)"
 	# A case's last line may have no end.
 	printf '\n== %s status %d\n' "$name" $status
 	[ $status != 124 ] && [ $status != 137 ] || exit 0

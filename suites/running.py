@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,6 +172,11 @@ def summary(suite: str, verdict: compare.Verdict, base: Kernel, ours: Kernel, jo
             "complaints of the base": [text.splitlines()[0] for text in there.complaints]}
 
 
+def ages(kernels: Sequence[Kernel]) -> list[float]:
+    """Return when the images of kernels were made: a build that changes nothing keeps the time."""
+    return [boot.image_of(kernel.variant).stat().st_mtime for kernel in kernels]
+
+
 def unclean(kernels: list[Kernel]) -> str:
     """Say why no summary of these kernels is kept, "" if it is: edits that are not committed, in kernel or clone."""
     for kernel in kernels:
@@ -206,11 +211,13 @@ def run_part(name: str, args: argparse.Namespace, origin: dict[str, str], skippe
     job = Job(name, part.options, args.limit, args.jobs)
     for kernel in kernels:
         (ltp.HOME / f"{name}.{kernel.name}.log").unlink(missing_ok=True)
+    images = ages(kernels)
     verdict, there, here = compare_part(cases, *kernels, job)
     result = summary(args.suite, verdict, *kernels, job, there, here, len(left_out), origin)
     if not args.json:
         show(result, there, here, verdict)
-    why = "only some of its cases ran" if args.case else unclean(list(kernels))
+    why = ("only some of its cases ran" if args.case else "a kernel was built meanwhile" if ages(kernels) != images
+           else unclean(list(kernels)))
     if why:
         print(f"note: the summary of {name} is not kept: {why}", file=sys.stderr)
     else:

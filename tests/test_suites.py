@@ -126,7 +126,7 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                        ("SKIP", tmp_path / "ltp.skip")):
         monkeypatch.setattr(ltp, name, path)
     monkeypatch.setattr(storage, "FOLDER", tmp_path / "results")
-    monkeypatch.setattr(boot, "image_of", lambda kernel: tmp_path)
+    monkeypatch.setattr(boot, "image_of", lambda kernel: tmp_path / "origin.json")
     monkeypatch.setattr(boot, "kvm_works", lambda kernel: False)
     monkeypatch.setattr(running, "about", lambda kernel: {"kernel": kernel.variant, "options": kernel.append})
     monkeypatch.setattr(running, "unclean", lambda kernels: "")
@@ -193,6 +193,14 @@ def test_summary_is_not_kept(host: Path, monkeypatch: pytest.MonkeyPatch, capsys
     said = capsys.readouterr()
     assert "only some of its cases ran" in said.err and "is not kept: edits" in said.err
     assert json.loads(said.out[said.out.index("["):])[0]["cases"] == 3 and not (host / "results").exists()
+
+
+def test_kernel_that_changes(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run during which a kernel was built anew may be of two kernels, and is not kept."""
+    ages = iter([[1.0, 2.0], [1.0, 3.0]])
+    monkeypatch.setattr(running, "ages", lambda kernels: next(ages))
+    assert run(monkeypatch, Guests({"vanilla": [{}], "on": [{}]})) == 0
+    assert "is not kept: a kernel was built meanwhile" in capsys.readouterr().err and not (host / "results").exists()
 
 
 def test_several_guests_at_a_time(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
