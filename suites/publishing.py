@@ -24,8 +24,8 @@ The tests of other projects run in guests, on a base kernel and on quire with al
 is compared: pass, skip, fail, broken, timeout. A case also has an outcome for each check that it reports. It is *worse*
 if one of these is worse on quire in two runs, each in a fresh guest, and *unsteady* if it was worse in the first of
 them only. "Alike" says how the cases ended that have one status on both kernels: much is skipped on both, because the
-guests' kernel has only what the project's own tests need (`kernel/config/guest.config`). A failure on both kernels is
-not quire's, and most of these want a device, a file system or a tool that the guest has not."""
+guests' kernel has only what the project's own tests need (`kernel/config/guest.config`). What fails on both kernels is
+not the features' doing. "Better" and "alike" are those of the first run, and hours are those of all guests."""
 ORDER = ("pass", "skip", "fail", "broken", "timeout", "missing")
 HEADER = ["part", "cases", "same", "better", "**worse**", "alike", "checks", "left out", "hours", "date", "quire"]
 
