@@ -12,6 +12,7 @@
 
 #include "harness.h"
 #include "compat.h"
+#include "core_file.h"
 #include "fork_test.h"
 
 #define TABLES 6
@@ -366,6 +367,58 @@ TEST_SLOW(fork_calls, moves_pages)
 	EXPECT_LE(0, syscall(SYS_move_pages, 0, 4UL, pages, nodes, status, 2));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
 	EXPECT_EQ(0, wrong(self->area, PAGES, 7));
+}
+
+/* What a process has before it dumps core: a table of its own, a hole in another, four shared. */
+static void crash(char *area)
+{
+	if (core_wanted("0x33"))
+		_exit(1);
+	fill(area, SLOTS, 5);
+	if (munmap(area + TABLE + 8 * PAGE, 8 * PAGE))
+		_exit(2);
+	abort();
+}
+
+/* Pages of an area that a core does not have, or with other contents than fill() wrote. */
+static unsigned long wrong_in_core(int core, const char *area, unsigned long first,
+				   unsigned long count, uint64_t seed)
+{
+	unsigned long bad = 0;
+
+	for (unsigned long i = first; i < first + count; i++) {
+		uint64_t word;
+
+		bad += core_read(core, area + i * PAGE, &word, sizeof(word)) ||
+			word != word_for(i, seed);
+	}
+	return bad;
+}
+
+/* A core has the memory of its process, and the others keep their tables and what is in them. */
+TEST_SLOW(fork_calls, core_dump)
+{
+	char *a = self->area;
+	pid_t pid;
+	int core;
+
+	if (core_to_file())
+		SKIP(return, "no core dumps");
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid)
+		crash(a);
+	core = core_of(pid);
+	ASSERT_LE(0, core);
+	EXPECT_EQ(0, wrong_in_core(core, a, 0, SLOTS, 5));
+	EXPECT_EQ(0, wrong_in_core(core, a, SLOTS, 8, 7));
+	EXPECT_EQ(8, wrong_in_core(core, a, SLOTS + 8, 8, 7));
+	EXPECT_EQ(0, wrong_in_core(core, a, SLOTS + 16, PAGES - SLOTS - 16, 7));
+	close(core);
+	EXPECT_LE(TABLES, shared_tables(getpid()));
+	EXPECT_EQ(0, ask(&self->child, 'r'));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(a, PAGES, 7));
 }
 
 TEST_HARNESS_MAIN

@@ -11,6 +11,7 @@
 
 #include "harness.h"
 #include "compat.h"
+#include "core_file.h"
 #include "pagemap.h"
 #include "shm_test.h"
 
@@ -680,6 +681,39 @@ TEST_SLOW(calls, move_pages)
 	EXPECT_LE(0, syscall(SYS_move_pages, 0, 64, pages, nodes, status, 1 << 2));
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	EXPECT_EQ(0, ask(&self->child, 'r'));
+}
+
+/* A core has shared memory unless its process asks for less; nobody leaves a table for it. */
+TEST_SLOW(calls, core_dump)
+{
+	long bad = 0;
+	pid_t pid;
+	int core;
+
+	if (core_to_file())
+		SKIP(return, "no core dumps");
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		/* Without a read it would have no table to dump from. */
+		if (core_wanted("0x33") || wrong(self->area, PAGES, 7))
+			_exit(1);
+		abort();
+	}
+	core = core_of(pid);
+	ASSERT_LE(0, core);
+	for (unsigned long i = 0; i < PAGES; i++) {
+		uint64_t word;
+
+		bad += core_read(core, self->area + i * PAGE, &word, sizeof(word)) ||
+			word != word_for(i, 7);
+	}
+	EXPECT_EQ(0, bad);
+	close(core);
+	EXPECT_EQ(TABLES, file_tables(getpid()));
+	EXPECT_EQ(TABLES, ask(&self->child, 's'));
+	EXPECT_EQ(0, ask(&self->child, 'W'));
+	EXPECT_EQ(0, wrong(self->area, PAGES, 9));
 }
 
 TEST_HARNESS_MAIN

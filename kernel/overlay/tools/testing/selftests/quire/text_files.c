@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 #include "harness.h"
+#include "core_file.h"
 #include "text_huge.h"
 
 #define IMAGE	"/tmp/text_files.img"
@@ -592,6 +593,42 @@ TEST_F_TIMEOUT(files, switching_does_not_hold_up_umount, 600)
 	kill(switching, SIGKILL);
 	waitpid(switching, NULL, 0);
 	remove_fs(image, folder);
+}
+
+static void want_text_in_core(void)
+{
+	if (core_wanted("0x37"))
+		_exit(1);
+}
+
+/* A core that is to have files' pages has huge text, and leaves it huge for the others. */
+TEST_F_TIMEOUT(files, core_dump, 600)
+{
+	static unsigned char page[PAGE], dumped[PAGE];
+	struct program other;
+	unsigned long text;
+	int core, bad = 0;
+
+	if (core_to_file())
+		SKIP(return, "no core dumps");
+	ASSERT_EQ(0, start_huge(&other, PROGRAM, &three_blocks, NULL));
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, want_text_in_core));
+	text = text_address(self->p.pid, PROGRAM);
+	ASSERT_EQ(0, kill(self->p.pid, SIGABRT));
+	core = core_of(self->p.pid);
+	ASSERT_LE(0, core);
+	for (unsigned long i = 0; i < three_blocks.pages; i++) {
+		text_page(page, i, three_blocks.pages);
+		bad += core_read(core, (char *)text + i * PAGE, dumped, PAGE) ||
+			memcmp(page, dumped, PAGE);
+	}
+	EXPECT_EQ(0, bad);
+	close(core);
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(other.pid, PROGRAM));
+	EXPECT_EQ(0, touch(&other));
+	EXPECT_GE(stop(&other), 0);
+	close(self->p.in);
+	close(self->p.out);
 }
 
 int main(int argc, char **argv)
