@@ -54,23 +54,6 @@ static double map_for_a_moment(void)
 	return seconds() - start;
 }
 
-/* How many pages of the program's file are resident; -1 on errors. */
-static long resident(void)
-{
-	static unsigned char vec[FILE_SIZE / PAGE];
-	int fd = open(PROGRAM, O_RDONLY);
-	void *map = mmap(NULL, FILE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
-	long pages = 0;
-
-	close(fd);
-	if (map == MAP_FAILED || mincore(map, FILE_SIZE, vec))
-		return -1;
-	for (unsigned long i = 0; i < FILE_SIZE / PAGE; i++)
-		pages += vec[i] & 1;
-	munmap(map, FILE_SIZE);
-	return pages;
-}
-
 /* Have the first pages of so many blocks resident, and no others. 0, or -1. */
 static int read_blocks(unsigned long blocks, unsigned long pages)
 {
@@ -294,7 +277,7 @@ TEST_F_TIMEOUT(bystander, half_used_blocks, 600)
 		ASSERT_GE(mapped, 0);
 	} while (mapped > 2);
 	EXPECT_TRUE(wait_stat("fallback_cold", cold + BLOCKS));
-	EXPECT_EQ(BLOCKS * part, resident());
+	EXPECT_EQ(BLOCKS * part, resident(PROGRAM));
 	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
 
 	/* A program that starts again will do so more often. */
@@ -326,7 +309,7 @@ TEST_F_TIMEOUT(bystander, nearly_whole_blocks, 600)
 	ASSERT_EQ(0, read_blocks(BLOCKS, BLOCK_PAGES - 20));
 	ASSERT_GE(map_for_a_moment(), 0);
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
-	EXPECT_EQ(BLOCKS * (long)BLOCK_PAGES, resident());
+	EXPECT_EQ(BLOCKS * (long)BLOCK_PAGES, resident(PROGRAM));
 
 	unlink(PROGRAM);
 	ASSERT_EQ(0, fresh_program(PROGRAM));
@@ -334,7 +317,7 @@ TEST_F_TIMEOUT(bystander, nearly_whole_blocks, 600)
 	ASSERT_GE(map_for_a_moment(), 0);
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS + 1));
 	EXPECT_TRUE(wait_stat("fallback_cold", cold + BLOCKS - 1));
-	EXPECT_EQ((long)BLOCK_PAGES, resident());
+	EXPECT_EQ((long)BLOCK_PAGES, resident(PROGRAM));
 }
 
 /* The work is bounded by the file, not by the mapping. */

@@ -42,6 +42,25 @@ static inline void read_pages(const volatile unsigned char *map, size_t len)
 		(void)map[at];
 }
 
+/* How many pages of the program's file are resident; -1 on errors. It is no use of its text. */
+static inline long resident(const char *path)
+{
+	static unsigned char vec[FILE_SIZE / PAGE];
+	int fd = open(path, O_RDONLY);
+	void *map = mmap(NULL, FILE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	long pages = 0;
+
+	close(fd);
+	if (map == MAP_FAILED)
+		return -1;
+	if (mincore(map, FILE_SIZE, vec))
+		pages = -1;
+	for (unsigned long i = 0; i < FILE_SIZE / PAGE && pages >= 0; i++)
+		pages += vec[i] & 1;
+	munmap(map, FILE_SIZE);
+	return pages;
+}
+
 /* Maps the program's file; then all of it is resident. */
 static inline unsigned char *map_resident(const char *path)
 {
