@@ -45,12 +45,6 @@ def command(result: dict) -> str:
     return f"bench/run {CLOCKS[result['clock']]}{jump}{quick}{repeat} {result['name']}"
 
 
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
     """Return the table of the aims and the measured values."""
     rows = []
@@ -58,13 +52,13 @@ def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
         found = core.achieved(aim, core.find(results, benchmark.name, aim.clock))
         rows.append([aim.text, aim.metric, aim.clock, aim.column, table.made_of(aim, found), table.score_of(aim, found),
                      table.wanted(aim), table.verdict(core.met(aim, found))])
-    return markdown(["aim", "metric", "clock", "column", "base → value", "score", "wanted", ""], rows)
+    return cli.markdown(["aim", "metric", "clock", "column", "base → value", "score", "wanted", ""], rows)
 
 
 def figures_table(benchmark: core.Benchmark) -> str:
     """Return the table of the figures that earlier work published."""
     rows = [[f.source, f.what, table.number(f.before), table.number(f.after), f.unit] for f in benchmark.figures]
-    return "Published, on their machines:\n\n" + markdown(["work", "what", "before", "after", "unit"], rows)
+    return "Published, on their machines:\n\n" + cli.markdown(["work", "what", "before", "after", "unit"], rows)
 
 
 def section(name: str, results: list[dict]) -> str:
@@ -110,7 +104,7 @@ def off_table(results: list[dict]) -> str:
             "The worst row of each counted benchmark; the aim is 1.01. Left out are metrics of one event, the slowest "
             "of\nmany (`worst_ns`), which an interrupt decides. By the clock off is not judged: boots of one kernel "
             "differ by more\nthan a percent.\n\n")
-    return text + markdown(["benchmark", "row", "off/vanilla", ""], rows)
+    return text + cli.markdown(["benchmark", "row", "off/vanilla", ""], rows)
 
 
 def headline(data: dict) -> str:
@@ -128,7 +122,7 @@ def headline(data: dict) -> str:
             known = shapes.setdefault(table.conditions(result), [])
             known += [name] if name not in known else []
     lines = "\n".join(f"* {', '.join(names)}: {shape}" for shape, names in sorted(shapes.items(), key=lambda s: s[1]))
-    table_of_aims = markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows)
+    table_of_aims = cli.markdown(["what", "metric", "base → value", "score", "aim", "", "command"], rows)
     return f"## The main aims, and all that are missed\n\n{table_of_aims}\n\nConditions:\n\n{lines}"
 
 
@@ -171,7 +165,7 @@ def by_workload(data: dict) -> str:
              + NO_ROW.format(page="docs/rmap.md")]
     filled = [textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) for text in texts]
     rows = [workloads.row(workload, results) for workload in workloads.WORKLOADS]
-    return "\n\n".join([markdown(workloads.HEADER, rows), *filled])
+    return "\n\n".join([cli.markdown(workloads.HEADER, rows), *filled])
 
 
 def with_table(readme: str, data: dict) -> str:

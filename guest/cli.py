@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shared by the commands: one-line errors for wrong arguments, and for a host that is out of memory or disk space."""
+"""Shared by the commands: tables of Markdown, and one-line errors for wrong arguments or a host without memory or disk.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +43,11 @@ def seconds(text: str) -> float:
         if 0 < float(text) < float("inf"):
             return float(text)
     raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, not {text!r}")
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table of Markdown."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
 def advice(text: str) -> str:

@@ -38,11 +38,6 @@ def row(result: dict[str, Any]) -> list[str]:
             result["date"], result["quire"].get("commit", "")]
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table of Markdown."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
-
-
 def conditions(result: dict[str, Any]) -> str:
     """Return what a part ran on: versions, configurations and the guest."""
     base, ours, guest = result["base"], result["quire"], result["guest"]
@@ -70,7 +65,7 @@ def section(heading: str, results: list[dict[str, Any]]) -> str:
     notes = "\n".join(line for result in results for line in remarks(result))
     skip = f"{results[0]['suite']}.skip"
     reasons = f"[{skip}](../suites/{skip}) has the reason for each case that is left out."
-    return "\n\n".join([f"## {heading}", count, table(HEADER, [row(one) for one in results]), reasons, seen,
+    return "\n\n".join([f"## {heading}", count, cli.markdown(HEADER, [row(one) for one in results]), reasons, seen,
                         *([notes] if notes else [])])
 
 
