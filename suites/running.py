@@ -86,7 +86,7 @@ def run_guest(batch: list[ltp.Case], kernel: Kernel, job: Job, listen: Callable[
     """Run cases in one guest: those that it comes to, at least one. Raises SuiteError if there are none."""
     command = [str(ltp.SCRIPT), str(ltp.INSTALLED), f"{job.limit:.0f}", *(f"{one.name} {one.command}" for one in batch)]
     result, complaint = sets.boot_script(command, kernel.variant, kernel.append, job.limit * LIMITS, on_output=listen,
-                                         plain_cpu=True, leaks=False, **job.options)
+                                         leaks=False, **{"plain_cpu": True, **job.options})
     with open(ltp.HOME / f"{job.part}.{kernel.name}.log", "a", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason or complaint else ""))
     checks = compare.results(result.output)
