@@ -11,7 +11,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak suites bench results clean \
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak suites coverage bench results clean \
 	distclean
 
 help:
@@ -22,9 +22,10 @@ help:
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60)'
 	@echo 'make suites       the Linux Test Project on vanilla and quire, compared, for docs/trust.md (LTP=PATH PARTS=...)'
+	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
-	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|quire-jump|vanilla-jump)'
+	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|gcov|quire-jump|vanilla-jump)'
 	@echo 'make deb          all Debian packages, to install: kernel and tools (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make deb-tools    the package of quirectl and what belongs to it alone; builds no kernel'
 	@echo 'make apt-repo     an apt repository in build/apt of the packages that were made (KEY=key of gpg, to sign it)'
@@ -76,6 +77,10 @@ suites: packages
 	@$(BUILD) vanilla quire
 	@suites/run $(SUITE) $(if $(LTP),--source '$(SUITE)=$(LTP)') $(foreach part,$(PARTS),--part '$(part)'); \
 		status=$$?; suites/publish && exit $$status
+
+coverage: packages
+	@$(BUILD) gcov
+	@suites/coverage && suites/publish
 
 bench: packages
 	@$(BUILD) vanilla quire vanilla-jump quire-jump

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Build kernel variants: build/VARIANT/bzImage (and vmlinux, config, build.log).
 
-quire, debug, kcsan and off are built from build/tree, vanilla from the pristine build/base. The objects are in
+quire, debug, kcsan, gcov and off are built from build/tree, vanilla from the pristine build/base. The objects are in
 o-VARIANT, a direct child of the source folder. Kbuild then refers to the source as "..", so objects contain no absolute
 path and ccache works across clones of this repository.
 """
@@ -33,6 +33,8 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     # For counting instructions on one CPU: see docs/build.md.
     "vanilla-jump": ("guest", "jump"),
     "quire-jump": ("guest", "quire", "jump"),
+    # For counting which lines run: see suites/covering.py.
+    "gcov": ("guest", "quire", "gcov"),
 }
 # guest.deb merges this into a distribution's configuration.
 PACKAGED = {"deb": ("deb",)}

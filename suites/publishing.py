@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Writes docs/trust.md from suites/results/*.json: no number in it is typed by hand.
+"""Writes docs/trust.md and docs/coverage.md from suites/results: no number in them is typed by hand.
 
-`make suites`, or suites/run, makes the results.
+`make suites`, or suites/run, makes the results of the first, and suites/coverage that of the second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from guest import cli, paths
 from suites import storage
 
-PAPER = Path(__file__).resolve().parent.parent / "docs" / "trust.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAPER, COVERAGE_PAPER = DOCS / "trust.md", DOCS / "coverage.md"
 INTRO = """# Other projects' tests
 
 Written by `suites/publish` from the JSON in `suites/results`; no number here is typed by hand. `make suites` runs all
@@ -26,6 +27,12 @@ if one of these is worse on quire in two runs, each in a fresh guest, and *unste
 them only. "Alike" says how the cases ended that have one status on both kernels: much is skipped on both, because the
 guests' kernel has only what the project's own tests need (`kernel/config/guest.config`). What fails on both kernels is
 not the features' doing. "Better" and "alike" are those of the first run, and hours are those of all guests."""
+REACHED = """# Lines that our tests reach
+
+Written by `suites/publish` from `suites/results/coverage/gcov.json`; no number here is typed by hand. `make coverage`
+measures it again: the guest tests of `make check` run on a kernel that counts how often each line of `mm/quire` and
+`include/linux/quire` runs, with gcov. Unit tests and code that only tests use are left out. A line that is reached is
+not thereby right, and a line that is not reached may be reached by the soak, by benchmarks or by real programs."""
 ORDER = ("pass", "skip", "fail", "broken", "timeout", "missing")
 HEADER = ["part", "cases", "same", "better", "**worse**", "alike", "checks", "left out", "hours", "date", "quire"]
 
@@ -78,13 +85,54 @@ def paper(results: list[dict[str, Any]]) -> str:
     return "\n\n".join([INTRO, *(section(*group) for group in groups.items())]) + "\n"
 
 
+def share(found: list[dict[str, Any]]) -> list[str]:
+    """Return the cells that say how much of some sources is reached."""
+    lines, reached = (sum(file[key] for file in found) for key in ("lines", "reached"))
+    return [f"{lines:,}", f"{reached:,}", f"{100 * reached / lines:.1f} %"]
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return numbers as "3-5, 8"."""
+    text = ""
+    for at, number in enumerate(numbers):
+        if at and number == numbers[at - 1] + 1:
+            text = text.removesuffix(f"-{number - 1}") + f"-{number}"
+        else:
+            text += f"{', ' if at else ''}{number}"
+    return text
+
+
+def unreached(name: str, file: dict[str, Any]) -> str:
+    """Return the lines of a source that are not reached, by function; a function that never runs has no lines."""
+    said = [f"`{function}()` never runs" if function in file["never"] else f"`{function}()` {ranges(numbers)}"
+            for function, numbers in file["missed"].items()]
+    return f"* `{name}`: {'; '.join(said)}"
+
+
+def reached(result: dict[str, Any]) -> str:
+    """Return docs/coverage.md."""
+    files = result["files"]
+    folders = sorted({name.rpartition("/")[0] for name in files})
+    rows = [[f"`{folder}`", *share([file for name, file in files.items() if name.rpartition("/")[0] == folder])]
+            for folder in folders]
+    run = (f"{result['guests']} guests, {result['date']}, commit {result['quire']['commit']}"
+           f"{' with edits' if result['quire']['changed'] != 'no' else ''}")
+    return "\n\n".join([
+        REACHED, cli.markdown(["folder", "lines", "reached", ""], [*rows, ["all", *share(list(files.values()))]]), run,
+        "## What is not reached", "\n".join(unreached(name, file) for name, file in files.items() if file["missed"]),
+    ]) + "\n"
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Write the paper."""
+    """Write the papers."""
     cli.Parser(prog="suites/publish", description=__doc__).parse_args(argv)
     try:
         paths.write_whole(PAPER, paper(storage.load(storage.FOLDER)))
+        result = paths.read_stamp(storage.COVERAGE)
+        if result:
+            paths.write_whole(COVERAGE_PAPER, reached(result))
     except (OSError, ValueError, KeyError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
-    print(f"written: {PAPER.relative_to(PAPER.parent.parent)}")
+    print(f"written: docs/{PAPER.name}{f', docs/{COVERAGE_PAPER.name}' if result else ''}")
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Keeps a summary of each part of a suite, on one kernel against one base, in suites/results."""
+"""Keeps a summary of each part of a suite, on one kernel against one base, and what tests reach, in suites/results."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from guest import paths
 
 FOLDER = Path(__file__).resolve().parent / "results"
+COVERAGE = FOLDER / "coverage" / "gcov.json"
 
 
 def name_of(result: dict[str, Any]) -> str:
