@@ -73,6 +73,21 @@ def test_postgres(guest: Callable[..., boot.Result]) -> None:
     assert counted(result, "shm/stats/tables_joined") > 0, result.output
 
 
+@pytest.mark.debug
+def test_frozen_and_thawed(guest: Callable[..., boot.Result]) -> None:
+    """CRIU writes processes that share page tables to files and makes them anew: what each had is what it has then.
+
+    It reads through the shared tables by ptrace and vmsplice, and asks which pages changed since it first looked. The
+    second time it gives memory back as it is touched, by userfaultfd.
+    """
+    if not shutil.which("criu"):
+        pytest.skip("criu is not installed: make packages")
+    result = guest(f"{WORKLOADS}/criu.sh && {WORKLOADS}/criu.sh lazy", append="quire=on", timeout=600)
+    assert result.status == 0, result.output
+    assert counted(result, "fork/stats/tables_shared") > 0, result.output
+    assert counted(result, "shm/stats/tables_joined") > 0, result.output
+
+
 @pytest.mark.soak
 def test_stress(guest: Callable[..., boot.Result]) -> None:
     """stress-ng's memory stressors verify what they read, and the checkers find nothing afterwards."""
