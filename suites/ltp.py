@@ -7,6 +7,7 @@ names, in build/suites/ltp, and that tree is left alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -178,6 +179,12 @@ def unknown(skipped: dict[str, str], runtest: Path) -> list[str]:
     known = {case.name for file in {part.file for part in PARTS.values()}
              for case in listed((runtest / file).read_text(encoding="utf-8"))}
     return [name for name in skipped if name not in known]
+
+
+def sample(every: list[Case], count: int) -> list[Case]:
+    """Return that many cases, in their order: always the same ones, and as if drawn at random."""
+    drawn = sorted(every, key=lambda case: hashlib.sha256(case.name.encode()).digest())[:count]
+    return [case for case in every if case in drawn]
 
 
 def cases(part: Part, runtest: Path, skipped: dict[str, str]) -> tuple[list[Case], list[Case]]:

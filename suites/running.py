@@ -206,6 +206,7 @@ def run_part(name: str, args: argparse.Namespace, origin: dict[str, str], skippe
     part = ltp.PARTS[name]
     cases, left_out = ltp.cases(part, ltp.SOURCE / "runtest", skipped)
     cases = [case for case in cases if not args.case or case.name in args.case]
+    cases = ltp.sample(cases, args.sample) if args.sample else cases
     if not cases:
         raise ltp.SuiteError(f"the part {name} has none of these cases, or ltp.skip leaves them out")
     job = Job(name, part.options, args.limit, args.jobs)
@@ -216,8 +217,8 @@ def run_part(name: str, args: argparse.Namespace, origin: dict[str, str], skippe
     result = summary(args.suite, verdict, *kernels, job, there, here, len(left_out), origin)
     if not args.json:
         show(result, there, here, verdict)
-    why = ("only some of its cases ran" if args.case else "a kernel was built meanwhile" if ages(kernels) != images
-           else unclean(list(kernels)))
+    why = ("only some of its cases ran" if args.case or args.sample else
+           "a kernel was built meanwhile" if ages(kernels) != images else unclean(list(kernels)))
     if why:
         print(f"note: the summary of {name} is not kept: {why}", file=sys.stderr)
     else:
@@ -270,6 +271,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", action="append", default=[], metavar="PART", help="only this part; may be repeated")
     parser.add_argument("--case", action="append", default=[], metavar="NAME",
                         help="only this case; may be repeated, and no summary is kept then")
+    parser.add_argument("--sample", type=cli.number(1, 10000), default=0, metavar="N",
+                        help="only N cases of each part, always the same ones; no summary is kept then")
     parser.add_argument("--limit", type=cli.seconds, default=300.0, metavar="SECONDS",
                         help="time limit of a case (default 300; the debug kernel has four times as much)")
     parser.add_argument("--jobs", type=cli.number(1, 64), default=1, metavar="N",

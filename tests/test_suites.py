@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -186,13 +187,31 @@ def test_complaints(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_summary_is_not_kept(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run of single cases, or of a kernel with edits, leaves the summaries alone."""
+    """A run of single cases, of a sample, or of a kernel with edits leaves the summaries alone."""
     assert run(monkeypatch, Guests({"vanilla": [{}], "on": [{}]}), "--case", "a") == 0
+    assert run(monkeypatch, Guests({"vanilla": [{}], "on": [{}]}), "--sample", "2") == 0
     monkeypatch.setattr(running, "unclean", lambda kernels: "edits")
     assert run(monkeypatch, Guests({"vanilla": [{}], "on": [{}]}), "--json") == 0
     said = capsys.readouterr()
     assert "only some of its cases ran" in said.err and "is not kept: edits" in said.err
     assert json.loads(said.out[said.out.index("["):])[0]["cases"] == 3 and not (host / "results").exists()
+
+
+def test_sample() -> None:
+    """A sample has so many cases, in their order, and a larger one has all of a smaller one."""
+    every = [ltp.Case(f"case{number}", "x") for number in range(40)]
+    few, many = ltp.sample(every, 5), ltp.sample(every, 10)
+    assert len(few) == 5 and len(many) == 10 and [case for case in many if case in few] == few
+    assert many == [case for case in every if case in many] and many != every[:10] and ltp.sample(every, 99) == every
+
+
+@pytest.mark.skipif(not os.environ.get("LTP"), reason="LTP names no clone of the Linux Test Project")
+def test_sample_in_a_guest() -> None:
+    """Some cases of memory, processes and IPC have the same outcome with the features on as with them off."""
+    command = [str(paths.REPO / "suites/run"), "--source", f"ltp={os.environ['LTP']}", "--base", "off", "--sample", "8"]
+    done = subprocess.run([*command, "--part", "ipc", "--part", "memory", "--part", "processes"], text=True,
+                          check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0 and done.stdout.count(": 8 cases, 8 same, 0 worse") == 3, done.stdout
 
 
 def test_kernel_that_changes(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
