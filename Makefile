@@ -11,7 +11,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak suites coverage bench results clean \
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak suites coverage matrix bench results clean \
 	distclean
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60)'
 	@echo 'make suites       the Linux Test Project on vanilla and quire, compared, for docs/trust.md (LTP=PATH PARTS=...)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
+	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|gcov|quire-jump|vanilla-jump)'
@@ -81,6 +82,9 @@ suites: packages
 coverage: packages
 	@$(BUILD) gcov
 	@suites/coverage && suites/publish
+
+matrix: packages
+	@suites/matrix $(foreach goal,$(CHECKS),--check '$(goal)'); status=$$?; suites/publish && exit $$status
 
 bench: packages
 	@$(BUILD) vanilla quire vanilla-jump quire-jump

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ if one of these is worse on quire in two runs, each in a fresh guest, and *unste
 them only. "Alike" says how the cases ended that have one status on both kernels: much is skipped on both, because the
 guests' kernel has only what the project's own tests need (`kernel/config/guest.config`). What fails on both kernels is
 not the features' doing. "Better" and "alike" are those of the first run, and hours are those of all guests."""
+BASES = """`make matrix` tries the hooks on each version of Linux 6.12 that apt offers. They must apply without fuzz,
+and what our code repeats of Linux (`kernel/mirrors`) must be what it takes it to be. Where that holds, `suites/matrix
+--check GOAL` builds and tests a clone on that version. `base.conf` lists the versions on which all tests pass."""
 REACHED = """# Lines that our tests reach
 
 Written by `suites/publish` from `suites/results/coverage/gcov.json`; no number here is typed by hand. `make coverage`
@@ -76,13 +80,33 @@ def section(heading: str, results: list[dict[str, Any]]) -> str:
                         *([notes] if notes else [])])
 
 
-def paper(results: list[dict[str, Any]]) -> str:
+def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]]) -> str:
     """Return docs/trust.md."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault(f"{result['suite']}: {result['quire']['kernel']} against {result['against']}",
                           []).append(result)
-    return "\n\n".join([INTRO, *(section(*group) for group in groups.items())]) + "\n"
+    return "\n\n".join([INTRO, *(section(*group) for group in groups.items()),
+                        *([versions(bases)] if bases else [])]) + "\n"
+
+
+def point(text: str) -> str:
+    """Return a point of a list, with lines as long as ours are."""
+    return textwrap.fill(f"* {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def versions(results: list[dict[str, Any]]) -> str:
+    """Return the part of the paper about versions of the base."""
+    rows = [[one["version"], "do not apply" if one["hooks"] else "apply", "differ" if one["mirrors"] else "fit",
+             str(len(one["differs"])), "; ".join(f"{goal}: {said}" for goal, said in one["checks"].items()),
+             one["date"], one["commit"]] for one in results]
+    why = [point(f"{one['version']}: {text}") for one in results for text in (one["hooks"], one["mirrors"]) if text]
+    names = [point(f"{one['version']}, of {one['base']}'s: {', '.join(f'`{name}`' for name in one['differs'])}")
+             for one in results if one["differs"]]
+    return "\n\n".join([
+        "## Versions of the base", BASES,
+        cli.markdown(["version", "hooks", "mirrors", "edited functions that differ", "checks", "date", "commit"], rows),
+        "\n".join(why + names)]).rstrip()
 
 
 def share(found: list[dict[str, Any]]) -> list[str]:
@@ -106,7 +130,7 @@ def unreached(name: str, file: dict[str, Any]) -> str:
     """Return the lines of a source that are not reached, by function; a function that never runs has no lines."""
     said = [f"`{function}()` never runs" if function in file["never"] else f"`{function}()` {ranges(numbers)}"
             for function, numbers in file["missed"].items()]
-    return f"* `{name}`: {'; '.join(said)}"
+    return point(f"`{name}`: {'; '.join(said)}")
 
 
 def reached(result: dict[str, Any]) -> str:
@@ -127,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
     """Write the papers."""
     cli.Parser(prog="suites/publish", description=__doc__).parse_args(argv)
     try:
-        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER)))
+        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER), storage.load(storage.MATRIX)))
         result = paths.read_stamp(storage.COVERAGE)
         if result:
             paths.write_whole(COVERAGE_PAPER, reached(result))

@@ -11,6 +11,7 @@ from guest import paths
 
 FOLDER = Path(__file__).resolve().parent / "results"
 COVERAGE = FOLDER / "coverage" / "gcov.json"
+MATRIX = FOLDER / "matrix"
 
 
 def name_of(result: dict[str, Any]) -> str:

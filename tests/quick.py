@@ -46,8 +46,10 @@ ROWS: list[tuple[str, str]] = [
     ("docs/pressure.md", "docs simulate"),
     ("docs/recipes/*", "docs recipes"),
     ("README.md", f"docs apt_repo {PAPERS}"),
-    ("suites/results/* suites/storage.py suites/publishing.py docs/trust.md docs/coverage.md", "docs covering suites"),
+    ("suites/results/* suites/storage.py suites/publishing.py docs/trust.md docs/coverage.md",
+     "docs bases covering suites"),
     ("suites/coverage* suites/covering.py", "covering"),
+    ("suites/matrix suites/bases.py", "bases"),
     ("suites/*", "suites"),
     ("bench/results/* docs/results.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
@@ -123,9 +125,9 @@ STYLE: list[tuple[str, str]] = [
     ("kernel/overlay/mm/quire/*.[ch] kernel/overlay/include/*.h", "lint"),
 ]
 # Test files of which no test that runs here needs a kernel.
-HOST = {"apt_repo", "attribute", "bootdefault", "build", "completion", "covering", "deb", "deb_meta", "deb_tools",
-        "docs", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress", "quick",
-        "quirectl", "races", "reports", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree"}
+HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
+        "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress",
+        "quick", "quirectl", "races", "reports", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
