@@ -20,7 +20,7 @@ help:
 	@echo 'make quick        only the tests that your changes affect, on one kernel (SINCE=COMMIT)'
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
-	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60)'
+	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
 	@echo 'make suites       the Linux Test Project on vanilla and quire, compared, for docs/trust.md (LTP=PATH PARTS=...)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
@@ -73,6 +73,7 @@ soak: packages
 	@$(BUILD) vanilla quire debug kcsan off
 	@MINUTES=$(MINUTES) $(TESTS) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) LEAKS=1 $(TESTS) --name soak-debug -m debug --timeout 0 --kernel debug
+	@$(if $(LTP),$(MAKE) suites,echo "note: LTP=PATH would also run the Linux Test Project")
 
 suites: packages
 	@$(BUILD) vanilla quire
