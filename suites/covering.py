@@ -3,13 +3,15 @@
 
 The guest tests run on the kernel gcov, which counts how often each line ran: make kernel VARIANT=gcov builds it. Each
 guest's counts are kept when the features' checkers walk at its end, so a guest that does without them does not count,
-and neither does one that crashes. The sum is in suites/results/coverage/gcov.json, of which
-suites/publish makes docs/coverage.md. Unit tests and code that only tests use are left out.
+and neither does one that crashes. If a test failed, the result says so, and the exit status is 1. The sum is in
+suites/results/coverage/gcov.json, of which suites/publish makes docs/coverage.md. Unit tests and code that only tests
+use are left out.
 """
 
 from __future__ import annotations
 
 import json
+import posixpath
 import shutil
 import subprocess
 import sys
@@ -62,7 +64,7 @@ def merged(folders: list[Path]) -> Path:
 def lines_of(report: dict[str, Any]) -> Iterator[tuple[str, int, int, str]]:
     """Yield (source, line, count, function) for each line of ours in gcov's JSON about one object."""
     for file in report["files"]:
-        name = file["file"].removeprefix("../").removeprefix("./")
+        name = posixpath.normpath(file["file"].removeprefix("../"))
         if name.startswith(OURS) and not name.endswith("_test.c") and not name.startswith("mm/quire/test/"):
             for line in file["lines"]:
                 yield name, line["line_number"], line["count"], line.get("function_name", "")
@@ -111,7 +113,6 @@ def run(args: Any) -> int:
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         raise CoverageError(f"this host has no {', '.join(missing)}: install gcc")
-    begin = time.monotonic()
     status = 0 if args.again else run_tests(args.jobs, args.only)
     folders = sorted(DATA.glob("guest.*")) if DATA.exists() else []
     if not folders:
@@ -120,13 +121,13 @@ def run(args: Any) -> int:
     total = {key: sum(file[key] for file in files.values()) for key in ("lines", "reached")}
     result = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "guests": len(folders),
               "quire": paths.read_stamp(paths.BUILD / VARIANT / "origin.json"),
-              "minutes": round((time.monotonic() - begin) / 60, 1), **total, "files": files}
+              "failed": bool(status), **total, "files": files}
     if args.json:
         print(json.dumps(result, indent=1))
     else:
         print(f"{total['reached']:,} of {total['lines']:,} lines reached, in {len(folders)} guests")
-    if status or args.only or args.again:
-        print("note: this is not kept: " + ("a test failed" if status else "only a part ran"), file=sys.stderr)
+    if args.only or args.again:
+        print("note: this is not kept: only a part ran", file=sys.stderr)
     else:
         storage.COVERAGE.parent.mkdir(parents=True, exist_ok=True)
         paths.write_whole(storage.COVERAGE, storage.text_of(result))

@@ -140,7 +140,7 @@ def reached(result: dict[str, Any]) -> str:
     rows = [[f"`{folder}`", *share([file for name, file in files.items() if name.rpartition("/")[0] == folder])]
             for folder in folders]
     run = (f"{result['guests']} guests, {result['date']}, commit {result['quire']['commit']}"
-           f"{' with edits' if result['quire']['changed'] != 'no' else ''}")
+           f"{' with edits' if result['quire']['changed'] != 'no' else ''}{'; a test failed' * result['failed']}")
     return "\n\n".join([
         REACHED, cli.markdown(["folder", "lines", "reached", ""], [*rows, ["all", *share(list(files.values()))]]), run,
         "## What is not reached", "\n".join(unreached(name, file) for name, file in files.items() if file["missed"]),
