@@ -12,7 +12,6 @@
 
 #include "harness.h"
 #include "compat.h"
-#include "core_file.h"
 #include "fork_test.h"
 
 #define TABLES 6
@@ -378,21 +377,6 @@ static void crash(char *area)
 	if (munmap(area + TABLE + 8 * PAGE, 8 * PAGE))
 		_exit(2);
 	abort();
-}
-
-/* Pages of an area that a core does not have, or with other contents than fill() wrote. */
-static unsigned long wrong_in_core(int core, const char *area, unsigned long first,
-				   unsigned long count, uint64_t seed)
-{
-	unsigned long bad = 0;
-
-	for (unsigned long i = first; i < first + count; i++) {
-		uint64_t word;
-
-		bad += core_read(core, area + i * PAGE, &word, sizeof(word)) ||
-			word != word_for(i, seed);
-	}
-	return bad;
 }
 
 /* A core has the memory of its process, and the others keep their tables and what is in them. */

@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core_file.h"
+
 #define TABLE	(2UL << 20)		/* what one last-level table maps */
 #define PAGE	4096UL
 #define SLOTS	(TABLE / PAGE)
@@ -272,6 +274,21 @@ static inline unsigned long wrong(const char *area, unsigned long pages, uint64_
 
 	for (unsigned long i = 0; i < pages; i++)
 		bad += *(const uint64_t *)(area + i * PAGE) != word_for(i, seed);
+	return bad;
+}
+
+/* Returns the number of pages that a core does not have, or with other contents than fill() wrote. */
+static inline unsigned long wrong_in_core(int core, const char *area, unsigned long first,
+					  unsigned long count, uint64_t seed)
+{
+	unsigned long bad = 0;
+
+	for (unsigned long i = first; i < first + count; i++) {
+		uint64_t word;
+
+		bad += core_read(core, area + i * PAGE, &word, sizeof(word)) ||
+			word != word_for(i, seed);
+	}
 	return bad;
 }
 

@@ -11,7 +11,6 @@
 
 #include "harness.h"
 #include "compat.h"
-#include "core_file.h"
 #include "pagemap.h"
 #include "shm_test.h"
 
@@ -686,7 +685,6 @@ TEST_SLOW(calls, move_pages)
 /* A core has shared memory unless its process asks for less; nobody leaves a table for it. */
 TEST_SLOW(calls, core_dump)
 {
-	long bad = 0;
 	pid_t pid;
 	int core;
 
@@ -702,13 +700,7 @@ TEST_SLOW(calls, core_dump)
 	}
 	core = core_of(pid);
 	ASSERT_LE(0, core);
-	for (unsigned long i = 0; i < PAGES; i++) {
-		uint64_t word;
-
-		bad += core_read(core, self->area + i * PAGE, &word, sizeof(word)) ||
-			word != word_for(i, 7);
-	}
-	EXPECT_EQ(0, bad);
+	EXPECT_EQ(0, wrong_in_core(core, self->area, 0, PAGES, 7));
 	close(core);
 	EXPECT_EQ(TABLES, file_tables(getpid()));
 	EXPECT_EQ(TABLES, ask(&self->child, 's'));
