@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shared by the commands: tables of Markdown, and one-line errors for wrong arguments or a host without memory or disk.
+"""Shared by the commands: lines about progress, tables of Markdown, and one-line errors for wrong arguments or a host
+without memory or disk.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import contextlib
 import errno
 import os
 import re
+import sys
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -43,6 +46,11 @@ def seconds(text: str) -> float:
         if 0 < float(text) < float("inf"):
             return float(text)
     raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, not {text!r}")
+
+
+def progress(text: str) -> None:
+    """Print a line about how far a run is."""
+    print(f"[{time.strftime('%H:%M:%S')} {text}]", file=sys.stderr, flush=True)
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

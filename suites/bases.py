@@ -31,11 +31,6 @@ class MatrixError(Exception):
     """A version cannot be tried at all; the message says why, in one line."""
 
 
-def progress(text: str) -> None:
-    """Print a line about how far a run is."""
-    print(f"[{time.strftime('%H:%M:%S')} {text}]", file=sys.stderr, flush=True)
-
-
 def run(command: list[str], what: str, **options: Any) -> str:
     """Run a command and return what it prints. Raises MatrixError."""
     done: subprocess.CompletedProcess[str] = subprocess.run(
@@ -60,7 +55,7 @@ def tarball(conf: dict[str, str], version: str, packaged: str) -> Path:
     if kept.exists():
         return kept
     folder.mkdir(parents=True, exist_ok=True)
-    progress(f"{version}: fetching {package} {packaged}")
+    cli.progress(f"{version}: fetching {package} {packaged}")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         run(["apt-get", "download", "-qq", f"{package}={packaged}"], f"apt-get download {package}={packaged}",
             cwd=temporary)
@@ -145,7 +140,7 @@ def check(version: str, source: Path, goal: str) -> str:
         (clone / "build/venv").symlink_to(paths.VENV)
     run(["git", "-C", str(clone), "fetch", "-q", "origin", "HEAD"], "git fetch")
     run(["git", "-C", str(clone), "checkout", "-q", "--detach", "FETCH_HEAD"], "git checkout")
-    progress(f"{version}: make {goal}, see {log.relative_to(paths.REPO)}")
+    cli.progress(f"{version}: make {goal}, see {log.relative_to(paths.REPO)}")
     environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     with open(log, "w", encoding="utf-8") as output:
         done = subprocess.run(["make", goal], cwd=clone, env={**environment, "LINUX": str(source)}, check=False,

@@ -68,17 +68,12 @@ class Job:
     jobs: int = 1
 
 
-def progress(text: str) -> None:
-    """Print a line about how far a run is."""
-    print(f"[{time.strftime('%H:%M:%S')} {text}]", file=sys.stderr, flush=True)
-
-
 def listener(job: Job, kernel: Kernel, names: dict[str, int], count: int) -> Callable[[str], None]:
     """Return a function that takes what a guest prints and says which case begins; `names` has their numbers."""
     def listen(text: str) -> None:
         for name in re.findall(r"^== (\S+)$", text, re.M):
             if name in names:
-                progress(f"{job.part} on {kernel.name}: case {names[name]} of {count}, {name}")
+                cli.progress(f"{job.part} on {kernel.name}: case {names[name]} of {count}, {name}")
     return listen
 
 
@@ -96,7 +91,7 @@ def run_guest(batch: list[ltp.Case], kernel: Kernel, job: Job, listen: Callable[
         if outcome == "missing":
             cut = key.split(": ", 1)[0]
             checks[key] = "timeout" if result.status == boot.HUNG else outcome
-            progress(f"{job.part} on {kernel.name}: {cut} was cut off: {result.reason or 'the guest ended'}")
+            cli.progress(f"{job.part} on {kernel.name}: {cut} was cut off: {result.reason or 'the guest ended'}")
     complaints = [f"{job.part} on {kernel.name}: {complaint}"] if complaint else []
     return Said(checks, complaints, result.to_init + result.seconds + result.to_end)
 
@@ -140,7 +135,7 @@ def compare_part(cases: list[ltp.Case], base: Kernel, ours: Kernel, job: Job) ->
     first_there, first_here = dict(there.checks), dict(here.checks)
     if first:
         again = compare.cases_of(first)
-        progress(f"{job.part}: worse the first time, run again: {' '.join(again)}")
+        cli.progress(f"{job.part}: worse the first time, run again: {' '.join(again)}")
         second = run_cases([case for case in cases if case.name in again], [base, ours], job)
         found = compare.worse(second[0].checks, second[1].checks, base.name)
         steady = {check: text for check, text in found.items() if check in first}
@@ -248,7 +243,7 @@ def run_all(args: argparse.Namespace) -> int:
         boot.image_of(kernel.variant)
     source = source_of(args.source, args.suite)
     if source and ltp.origin(source) != paths.read_stamp(ltp.STAMP):
-        progress(f"building {args.suite} in {ltp.HOME.relative_to(paths.REPO)}")
+        cli.progress(f"building {args.suite} in {ltp.HOME.relative_to(paths.REPO)}")
     origin = ltp.build(source)
     for name in ltp.unknown(skipped, ltp.SOURCE / "runtest"):
         print(f"note: {ltp.SKIP.name} has {name}, which is no case of {origin['version']}", file=sys.stderr)
