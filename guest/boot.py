@@ -90,6 +90,9 @@ status=$?
 echo ended >&3
 # A daemon that the command left behind may hold the pipe.
 for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
+# Only the kernel gcov counts lines, and only suites/coverage makes this folder.
+kept=${run%/run/*}/suites/coverage/guests
+[ ! -d "$kept" ] || bash "${run%/build/run/*}/suites/coverage.sh" "$kept"
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
 	# kmemleak switches itself off for good if it runs out of memory.
 	echo scan >/sys/kernel/debug/kmemleak || echo "leak kmemleak is off, leaks would not be seen" >&3

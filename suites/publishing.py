@@ -34,9 +34,11 @@ and what our code repeats of Linux (`kernel/mirrors`) must be what it takes it t
 REACHED = """# Lines that our tests reach
 
 Written by `suites/publish` from `suites/results/coverage/gcov.json`; no number here is typed by hand. `make coverage`
-measures it again: the guest tests of `make check` run on a kernel that counts how often each line of `mm/quire` and
-`include/linux/quire` runs, with gcov. Unit tests and code that only tests use are left out. A line that is reached is
-not thereby right, and a line that is not reached may be reached by the soak, by benchmarks or by real programs."""
+measures it again: those guest tests of `make check` whose files are named below run on a kernel that counts how often
+each line of `mm/quire` and `include/linux/quire` runs, with gcov. The lines of unit tests and of the failures that
+tests provoke (`core/debug.c`) are left out. The features' checkers count, and so does what unit tests reach when the
+kernel boots. A line that is reached is not thereby right, and a line that is not reached may be reached by the soak, by
+benchmarks or by real programs."""
 ORDER = ("pass", "skip", "fail", "broken", "timeout", "missing")
 HEADER = ["part", "cases", "same", "better", "**worse**", "alike", "checks", "left out", "hours", "date", "quire"]
 
@@ -90,9 +92,14 @@ def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]]) -> str:
                         *([versions(bases)] if bases else [])]) + "\n"
 
 
+def fill(text: str, indent: str = "") -> str:
+    """Return a text with lines as long as ours are."""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def point(text: str) -> str:
-    """Return a point of a list, with lines as long as ours are."""
-    return textwrap.fill(f"* {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    """Return a point of a list."""
+    return fill(f"* {text}", "  ")
 
 
 def versions(results: list[dict[str, Any]]) -> str:
@@ -139,8 +146,9 @@ def reached(result: dict[str, Any]) -> str:
     folders = sorted({name.rpartition("/")[0] for name in files})
     rows = [[f"`{folder}`", *share([file for name, file in files.items() if name.rpartition("/")[0] == folder])]
             for folder in folders]
-    run = (f"{result['guests']} guests, {result['date']}, commit {result['quire']['commit']}"
-           f"{' with edits' if result['quire']['changed'] != 'no' else ''}{'; a test failed' * result['failed']}")
+    run = fill(f"{result['guests']} guests of {', '.join(f'`test_{name}.py`' for name in result['tests'])}; "
+               f"{result['date']}, commit {result['quire']['commit']}"
+               f"{' with edits' if result['quire']['changed'] != 'no' else ''}")
     return "\n\n".join([
         REACHED, cli.markdown(["folder", "lines", "reached", ""], [*rows, ["all", *share(list(files.values()))]]), run,
         "## What is not reached", "\n".join(unreached(name, file) for name, file in files.items() if file["missed"]),

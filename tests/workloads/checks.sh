@@ -17,7 +17,4 @@ for feature in /sys/kernel/mm/quire/*/state; do
 	grep -q disabled_by_warning "$feature" && { echo "$feature: disabled by a warning"; status=1; }
 done
 grep -H . /sys/kernel/mm/quire/*/stats/* | grep -v ':0$'
-# Only the kernel gcov counts lines, and only suites/coverage makes this folder.
-kept=$(dirname "$0")/../../build/suites/coverage/guests
-[ ! -d "$kept" ] || "$(dirname "$0")/../../suites/coverage.sh" "$kept"
 exit $status
