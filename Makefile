@@ -5,7 +5,7 @@ VARIANT ?= quire
 FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
-SUITE ?= ltp
+SUITE ?= ltp stress-ng
 BEGUN := $(shell date +%s)
 WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
@@ -21,7 +21,7 @@ help:
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
-	@echo 'make suites       the Linux Test Project on vanilla and quire, compared, for docs/trust.md (LTP=PATH PARTS=...)'
+	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH SUITE=stress-ng)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -73,12 +73,14 @@ soak: packages
 	@$(BUILD) vanilla quire debug kcsan off
 	@MINUTES=$(MINUTES) $(TESTS) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) LEAKS=1 $(TESTS) --name soak-debug -m debug --timeout 0 --kernel debug
-	@$(if $(LTP),$(MAKE) suites,echo "note: LTP=PATH would also run the Linux Test Project")
+	@$(if $(LTP),,echo "note: LTP=PATH would also run the Linux Test Project")
+	@$(MAKE) suites $(if $(LTP),,SUITE=stress-ng)
 
 suites: packages
 	@$(BUILD) vanilla quire
-	@suites/run $(SUITE) $(if $(LTP),--source '$(SUITE)=$(LTP)') $(foreach part,$(PARTS),--part '$(part)'); \
-		status=$$?; suites/publish && exit $$status
+	@status=0; for suite in $(SUITE); do \
+		suites/run $$suite --jobs $(JOBS) $(if $(LTP),--source 'ltp=$(LTP)') $(foreach part,$(PARTS),--part '$(part)') \
+			|| status=1; done; suites/publish && exit $$status
 
 coverage: packages
 	@$(BUILD) gcov

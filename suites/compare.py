@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the cases of a suite say on two kernels, read from a script's output and compared as sets.
 
-A case says several things: its status, and a line for each check that it makes. The program, or the source line, that
-reports a check names it. Each is pass, skip, fail, broken, timeout or missing, from good to bad (sets.ORDER).
+A case says several things: its status and, in the Linux Test Project, a line for each check that it makes. The program,
+or the source line, that reports a check names it. Each is pass, skip, fail, broken, timeout or missing, from good to
+bad (sets.ORDER).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import sets
@@ -16,28 +18,13 @@ WORDS = {"TPASS": "pass", "TCONF": "skip", "TFAIL": "fail", "TBROK": "broken", "
 # "mmap01.c:85: TPASS: ..." of the library for programs, "mmap1    1  TPASS  :  ..." of the old one and of scripts.
 CHECK = re.compile(rf"(?:([\w.+-]+\.[ch]:\d+):|([\w.+-]+\s+\d+)) +({'|'.join(WORDS)})\s*:")
 OWN_LIMIT = re.compile(r"^Test timeouted|TBROK\s*:.* timed out", re.M)
-LIMIT_PASSED = (124, 137)
-# The bits of an exit status.
-BITS = {1: "fail", 2: "broken", 4: "broken", 32: "skip"}
 STATUS = "status"
 
 
-def outcome_of(status: int) -> str:
-    """Return what an exit status means; a status above 128 is that of a signal."""
-    if status in LIMIT_PASSED:
-        return "timeout"
-    if status > 128 or status & ~sum(BITS):
-        return "broken" if status in (126, 127) else "fail"
-    worst = "pass"
-    for bit, outcome in BITS.items():
-        worst = sets.worst(worst, outcome) if status & bit else worst
-    return worst
+def results(output: str, outcome_of: Callable[[int], str]) -> dict[str, str]:
+    """Return "case: check" -> outcome from the output of suites/cases.sh; the status of each case is a check, too.
 
-
-def results(output: str) -> dict[str, str]:
-    """Return "case: check" -> outcome from the output of a suite's script; the status of each case is a check, too.
-
-    A case that began and has no status has the status missing.
+    `outcome_of` says what an exit status means. A case that began and has no status has the status missing.
     """
     found: dict[str, str] = {}
     case = ""

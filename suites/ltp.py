@@ -7,7 +7,6 @@ names, in build/suites/ltp, and that tree is left alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,31 +16,23 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import sets
 from guest import cli, packages, paths
+from suites.suite import HERE, Case, SuiteError
 
 NAME = "ltp"
 HOME = paths.BUILD / "suites" / NAME
 SOURCE, INSTALLED = HOME / "source", HOME / "installed"
 STAMP, LOG = HOME / "origin.json", HOME / "build.log"
-HERE = Path(__file__).resolve().parent
-SCRIPT, SKIP = HERE / "ltp.sh", HERE / "ltp.skip"
+SETUP, SKIP = HERE / "ltp.sh", HERE / "ltp.skip"
 TOOLS = ("git", "make", "gcc", "autoconf", "automake", "m4", "pkg-config")
+LIMIT_PASSED = (124, 137)
+# The bits of an exit status.
+BITS = {1: "fail", 2: "broken", 4: "broken", 32: "skip"}
 LIBRARIES = ("lib", "libs")
 # The folders whose programs are run; the others test networks, drivers and commands.
 FOLDERS = ("testcases/lib", "testcases/kernel/lib", "testcases/kernel/mem", "testcases/kernel/numa",
            "testcases/kernel/controllers", "testcases/kernel/security", "testcases/kernel/syscalls", "testcases/cve")
-
-
-class SuiteError(Exception):
-    """A suite cannot be built or run; the message says why, in one line."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A case: its name, and its command line for a shell."""
-
-    name: str
-    command: str
 
 
 @dataclass(frozen=True)
@@ -125,6 +116,7 @@ def build(source: Path | None) -> dict[str, str]:
     wanted = origin(source)
     if wanted == known:
         return known
+    cli.progress(f"building {NAME} in build/suites")
     packages.ensure("to build test suites")
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
@@ -156,38 +148,24 @@ def listed(text: str) -> list[Case]:
     return list(found.values())
 
 
-def skip_list(text: str) -> dict[str, str]:
-    """Return the reasons why cases are left out, by their names, from the text of ltp.skip. Raises SuiteError.
-
-    A line is a name and the reason; empty lines and those that begin with # say nothing.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        name, *reason = line.split(maxsplit=1) or [""]
-        if not name or name.startswith("#"):
-            continue
-        if not reason:
-            raise SuiteError(f"{SKIP.name}:{number}: {name} is left out without a reason")
-        if name in found:
-            raise SuiteError(f"{SKIP.name}:{number}: {name} is there twice")
-        found[name] = reason[0].strip()
-    return found
+def cases(part: str) -> list[Case]:
+    """Return all cases of a part, those that are left out, too."""
+    one = PARTS[part]
+    return [case for case in listed((SOURCE / "runtest" / one.file).read_text(encoding="utf-8")) if one.has(case.name)]
 
 
-def unknown(skipped: dict[str, str], runtest: Path) -> list[str]:
-    """Return the names of a skip list that no runtest file of a part has."""
-    known = {case.name for file in {part.file for part in PARTS.values()}
-             for case in listed((runtest / file).read_text(encoding="utf-8"))}
-    return [name for name in skipped if name not in known]
+def options(part: str) -> dict[str, Any]:
+    """Return the options of guest.boot.run that a part's guests have."""
+    return PARTS[part].options
 
 
-def sample(every: list[Case], count: int) -> list[Case]:
-    """Return that many cases, in their order: always the same ones, and as if drawn at random."""
-    drawn = sorted(every, key=lambda case: hashlib.sha256(case.name.encode()).digest())[:count]
-    return [case for case in every if case in drawn]
-
-
-def cases(part: Part, runtest: Path, skipped: dict[str, str]) -> tuple[list[Case], list[Case]]:
-    """Return the cases of a part that are run, and those that are left out."""
-    all_of = [case for case in listed((runtest / part.file).read_text(encoding="utf-8")) if part.has(case.name)]
-    return ([case for case in all_of if case.name not in skipped], [case for case in all_of if case.name in skipped])
+def outcome_of(status: int) -> str:
+    """Return what an exit status means; a status above 128 is that of a signal."""
+    if status in LIMIT_PASSED:
+        return "timeout"
+    if status > 128 or status & ~sum(BITS):
+        return "broken" if status in (126, 127) else "fail"
+    worst = "pass"
+    for bit, outcome in BITS.items():
+        worst = sets.worst(worst, outcome) if status & bit else worst
+    return worst

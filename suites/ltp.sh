@@ -1,34 +1,6 @@
-#!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# Run cases of the Linux Test Project in a guest: ltp.sh INSTALLED LIMIT CASE...
-# where a CASE is a name, a space and a command line for the shell, in one word. LIMIT is in seconds.
-# Prints each one's output between "== NAME" and "== NAME status N", where timeout(1) decides N at the limit.
-# A case that has passed its limit may leave anything behind, so it is the last: the caller goes on in another guest.
-# SLOWDOWN multiplies all limits, those of the cases' own library, too.
-export LTPROOT=$1 PATH=$PATH:$1/testcases/bin TMPDIR=/run/ltp LTP_COLORIZE_OUTPUT=n
-export LTP_TIMEOUT_MUL=$((4 * ${SLOWDOWN:-1})) LTP_RUNTIME_MUL=0.2
-limit=$(($2 * ${SLOWDOWN:-1}))
-shift 2
-# Processes and segments as small as theirs share, too.
-for knob in fork/mixed fork/min_tables shm/min_tables; do
-	[ ! -e /sys/kernel/mm/quire/$knob ] || echo 1 > /sys/kernel/mm/quire/$knob
-done
-# Cases of swap want a disk, and a file system on one.
-echo 1G > /sys/block/zram0/disksize
-mkswap /dev/zram0 > /dev/null && swapon /dev/zram0
-disk=zram$(< /sys/class/zram-control/hot_add)
-echo 1G > /sys/block/$disk/disksize
-mkfs.ext4 -q /dev/$disk && mkdir -p $TMPDIR && mount /dev/$disk $TMPDIR && chmod 1777 $TMPDIR
-# The OOM killer spares this shell, and not the cases.
-echo -900 > /proc/self/oom_score_adj
-for one; do
-	name=${one%% *}
-	echo "== $name"
-	setsid bash -c 'echo $$ > /run/ltp.session; echo 0 > /proc/self/oom_score_adj
-		exec timeout -k 10 "$0" bash -c "$1"' "$limit" "${one#* }" < /dev/null 2>&1
-	status=$?
-	pkill -KILL -s "$(< /run/ltp.session)"
-	# A case's last line may have no end.
-	printf '\n== %s status %d\n' "$name" $status
-	[ $status != 124 ] && [ $status != 137 ] || exit 0
-done
+# shellcheck shell=bash
+# Set up cases of the Linux Test Project; suites/cases.sh reads this.
+LTPROOT=$(realpath "$(dirname "$setup")/../build/suites/ltp/installed")
+export LTPROOT PATH=$PATH:$LTPROOT/testcases/bin LTP_COLORIZE_OUTPUT=n
+export LTP_TIMEOUT_MUL=$((4 * SLOWDOWN)) LTP_RUNTIME_MUL=0.2

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs a test suite of another project in guests, on a base kernel and on quire with all features on, and compares.
 
-SUITE is ltp, the Linux Test Project: name a git clone of it once, and its HEAD is built in build/suites. Each part runs
-on both kernels. A case that is worse on quire runs a second time on both, and counts if it is worse again; one that is
-not is called unsteady. The exit status is 1 if a case is worse both times, or if our kernel or the features' checkers
-complain; a complaint of the base kernel is only shown.
+SUITE is ltp or stress-ng. Of ltp, the Linux Test Project, name a git clone once, and its HEAD is built in build/suites;
+stress-ng is Debian's, and each of its stressors is a case. Each part runs on both kernels. A case that is worse on
+quire runs a second time on both, and counts if it is worse again; one that is not is called unsteady. The exit status
+is 1 if a case is worse both times, or if our kernel or the features' checkers complain; a complaint of the base kernel
+is only shown.
 
 What the cases print is in build/suites/SUITE/PART.KERNEL.log. A summary of each part is written to suites/results if
 the kernels have no edits that are not committed; suites/publish makes docs/trust.md of these.
@@ -24,12 +25,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import sets
 from guest import boot, build, cli, paths, tree
-from suites import compare, ltp, storage
+from suites import compare, ltp, storage, stress_ng
+from suites.suite import HERE, Case, Suite, SuiteError, sample, skip_list, unknown
 
-SUITES = {ltp.NAME: ltp}
+SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, stress_ng)}
+SCRIPT = HERE / "cases.sh"
 # How many cases a guest runs, and how many times the limit of one of them it has for all of them.
 BATCH, LIMITS = 40, 12
 
@@ -60,12 +64,21 @@ class Kernel:
 
 @dataclass
 class Job:
-    """How cases are run: those of one part, by its options for the guest, with a limit for each in seconds."""
+    """How cases are run: those of one part of a suite, with a limit for each in seconds."""
 
+    suite: Suite
     part: str
-    options: dict[str, object]
     limit: float
     jobs: int = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of guest.boot.run for the guests."""
+        return self.suite.options(self.part)
+
+    def log(self, kernel: Kernel) -> Path:
+        """Return the file with what the cases print on a kernel."""
+        return self.suite.HOME / f"{self.part}.{kernel.name}.log"
 
 
 def listener(job: Job, kernel: Kernel, names: dict[str, int], count: int) -> Callable[[str], None]:
@@ -77,16 +90,16 @@ def listener(job: Job, kernel: Kernel, names: dict[str, int], count: int) -> Cal
     return listen
 
 
-def run_guest(batch: list[ltp.Case], kernel: Kernel, job: Job, listen: Callable[[str], None]) -> Said:
+def run_guest(batch: list[Case], kernel: Kernel, job: Job, listen: Callable[[str], None]) -> Said:
     """Run cases in one guest: those that it comes to, at least one. Raises SuiteError if there are none."""
-    command = [str(ltp.SCRIPT), str(ltp.INSTALLED), f"{job.limit:.0f}", *(f"{one.name} {one.command}" for one in batch)]
+    command = [str(SCRIPT), str(job.suite.SETUP), f"{job.limit:.0f}", *(f"{one.name} {one.command}" for one in batch)]
     result, complaint = sets.boot_script(command, kernel.variant, kernel.append, job.limit * LIMITS, on_output=listen,
                                          leaks=False, **{"plain_cpu": True, **job.options})
-    with open(ltp.HOME / f"{job.part}.{kernel.name}.log", "a", encoding="utf-8") as log:
+    with open(job.log(kernel), "a", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason or complaint else ""))
-    checks = compare.results(result.output)
+    checks = compare.results(result.output, job.suite.outcome_of)
     if not checks:
-        raise ltp.SuiteError(f"{job.part} on {kernel.name}: no case began: {result.reason or result.output[-200:]}")
+        raise SuiteError(f"{job.part} on {kernel.name}: no case began: {result.reason or result.output[-200:]}")
     for key, outcome in checks.items():
         if outcome == "missing":
             cut = key.split(": ", 1)[0]
@@ -96,7 +109,7 @@ def run_guest(batch: list[ltp.Case], kernel: Kernel, job: Job, listen: Callable[
     return Said(checks, complaints, result.to_init + result.seconds + result.to_end)
 
 
-def run_batch(batch: list[ltp.Case], kernel: Kernel, job: Job, listen: Callable[[str], None]) -> Said:
+def run_batch(batch: list[Case], kernel: Kernel, job: Job, listen: Callable[[str], None]) -> Said:
     """Run cases in one guest, or in several: after a case that was cut off, the others run in a new one."""
     said, left = Said(), batch
     while left:
@@ -105,13 +118,13 @@ def run_batch(batch: list[ltp.Case], kernel: Kernel, job: Job, listen: Callable[
     return said
 
 
-def run_cases(cases: list[ltp.Case], kernels: list[Kernel], job: Job) -> list[Said]:
+def run_cases(cases: list[Case], kernels: list[Kernel], job: Job) -> list[Said]:
     """Run cases on each of some kernels, `job.jobs` guests at a time; return what they said on each."""
     numbers = {case.name: number for number, case in enumerate(cases, 1)}
     tasks = [(at, cases[first:first + BATCH]) for at in range(len(kernels)) for first in range(0, len(cases), BATCH)]
     said = [Said() for _ in kernels]
 
-    def one(task: tuple[int, list[ltp.Case]]) -> Said:
+    def one(task: tuple[int, list[Case]]) -> Said:
         kernel = kernels[task[0]]
         return run_batch(task[1], kernel, job, listener(job, kernel, numbers, len(cases)))
 
@@ -127,7 +140,7 @@ def run_cases(cases: list[ltp.Case], kernels: list[Kernel], job: Job) -> list[Sa
     return said
 
 
-def compare_part(cases: list[ltp.Case], base: Kernel, ours: Kernel, job: Job) -> tuple[compare.Verdict, Said, Said]:
+def compare_part(cases: list[Case], base: Kernel, ours: Kernel, job: Job) -> tuple[compare.Verdict, Said, Said]:
     """Run the cases of a part on both kernels, and what is worse a second time; return the verdict and what was said.
     """
     there, here = run_cases(cases, [base, ours], job)
@@ -153,12 +166,12 @@ def about(kernel: Kernel) -> dict[str, str]:
     return known if kernel.variant == "vanilla" else {**known, **source}
 
 
-def summary(suite: str, verdict: compare.Verdict, base: Kernel, ours: Kernel, job: Job, there: Said, here: Said,
+def summary(verdict: compare.Verdict, base: Kernel, ours: Kernel, job: Job, there: Said, here: Said,
             left_out: int, origin: dict[str, str]) -> dict[str, object]:
     """Return what is kept of a part's run."""
     shape = {**sets.SHAPE, **job.options, "accelerator": "KVM" if boot.kvm_works(ours.variant) else "TCG"}
     today = time.strftime("%Y-%m-%d", time.gmtime())
-    return {"suite": suite, "part": job.part, "against": base.name, **origin, "date": today,
+    return {"suite": job.suite.NAME, "part": job.part, "against": base.name, **origin, "date": today,
             "base": about(base), "quire": about(ours), "guest": shape, "limit": job.limit, **verdict.counts(),
             "alike": verdict.alike, "checks": verdict.checks, "left out": left_out,
             "hours": round((there.seconds + here.seconds) / 3600, 2), "worse checks": verdict.worse,
@@ -195,27 +208,26 @@ def show(result: dict[str, object], there: Said, here: Said, verdict: compare.Ve
     sys.stdout.flush()
 
 
-def run_part(name: str, args: argparse.Namespace, origin: dict[str, str], skipped: dict[str, str],
+def run_part(job: Job, args: argparse.Namespace, origin: dict[str, str], skipped: dict[str, str],
              kernels: tuple[Kernel, Kernel]) -> tuple[dict[str, object], bool]:
     """Run a part, tell its outcome and keep its summary; return the summary, and whether all is well."""
-    part = ltp.PARTS[name]
-    cases, left_out = ltp.cases(part, ltp.SOURCE / "runtest", skipped)
-    cases = [case for case in cases if not args.case or case.name in args.case]
-    cases = ltp.sample(cases, args.sample) if args.sample else cases
+    every = job.suite.cases(job.part)
+    cases = [case for case in every if case.name not in skipped and (not args.case or case.name in args.case)]
+    cases = sample(cases, args.sample) if args.sample else cases
     if not cases:
-        raise ltp.SuiteError(f"the part {name} has none of these cases, or ltp.skip leaves them out")
-    job = Job(name, part.options, args.limit, args.jobs)
+        raise SuiteError(f"the part {job.part} has none of these cases, or {job.suite.SKIP.name} leaves them out")
     for kernel in kernels:
-        (ltp.HOME / f"{name}.{kernel.name}.log").unlink(missing_ok=True)
+        job.log(kernel).unlink(missing_ok=True)
     images = ages(kernels)
     verdict, there, here = compare_part(cases, *kernels, job)
-    result = summary(args.suite, verdict, *kernels, job, there, here, len(left_out), origin)
+    left_out = sum(case.name in skipped for case in every)
+    result = summary(verdict, *kernels, job, there, here, left_out, origin)
     if not args.json:
         show(result, there, here, verdict)
     why = ("only some of its cases ran" if args.case or args.sample else
            "a kernel was built meanwhile" if ages(kernels) != images else unclean(list(kernels)))
     if why:
-        print(f"note: the summary of {name} is not kept: {why}", file=sys.stderr)
+        print(f"note: the summary of {job.part} is not kept: {why}", file=sys.stderr)
     else:
         storage.store(result)
     return result, not verdict.worse and not here.complaints
@@ -227,27 +239,26 @@ def source_of(sources: list[str], suite: str) -> Path | None:
     for text in sources:
         name, equals, path = text.partition("=")
         if name not in SUITES or not equals or not path:
-            raise ltp.SuiteError(f"--source takes SUITE=PATH with a suite of {', '.join(SUITES)}, not {text!r}")
+            raise SuiteError(f"--source takes SUITE=PATH with a suite of {', '.join(SUITES)}, not {text!r}")
         if not Path(path).is_dir():
-            raise ltp.SuiteError(f"--source {text}: there is no such folder")
+            raise SuiteError(f"--source {text}: there is no such folder")
         found = Path(path) if name == suite else found
     return found
 
 
 def run_all(args: argparse.Namespace) -> int:
     """Build the suite, run its parts and return the exit status."""
-    skipped = ltp.skip_list(ltp.SKIP.read_text(encoding="utf-8"))
+    suite = SUITES[args.suite]
+    skipped = skip_list(suite.SKIP)
     base = Kernel(args.kernel, "quire=off", "off") if args.base == "off" else Kernel("vanilla", "", "vanilla")
     kernels = (base, Kernel(args.kernel, "quire=on", args.kernel))
     for kernel in kernels:
         boot.image_of(kernel.variant)
-    source = source_of(args.source, args.suite)
-    if source and ltp.origin(source) != paths.read_stamp(ltp.STAMP):
-        cli.progress(f"building {args.suite} in {ltp.HOME.relative_to(paths.REPO)}")
-    origin = ltp.build(source)
-    for name in ltp.unknown(skipped, ltp.SOURCE / "runtest"):
-        print(f"note: {ltp.SKIP.name} has {name}, which is no case of {origin['version']}", file=sys.stderr)
-    outcomes = [run_part(name, args, origin, skipped, kernels) for name in args.part or ltp.PARTS]
+    origin = suite.build(source_of(args.source, args.suite))
+    for name in unknown(skipped, suite):
+        print(f"note: {suite.SKIP.name} has {name}, which is no case of {origin['version']}", file=sys.stderr)
+    outcomes = [run_part(Job(suite, name, args.limit, args.jobs), args, origin, skipped, kernels)
+                for name in args.part or suite.PARTS]
     if args.json:
         print(json.dumps([result for result, _ in outcomes], indent=1))
     return 0 if all(good for _, good in outcomes) else 1
@@ -256,7 +267,8 @@ def run_all(args: argparse.Namespace) -> int:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """Return the command line's values."""
     parser = cli.Parser(prog="suites/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                        epilog=f"The parts of {ltp.NAME}: {', '.join(ltp.PARTS)}")
+                        epilog="\n".join(f"The parts of {name}: {', '.join(suite.PARTS)}"
+                                                  for name, suite in SUITES.items()))
     parser.add_argument("suite", nargs="?", default=ltp.NAME, metavar="SUITE", help=f"{' or '.join(SUITES)}")
     parser.add_argument("--source", action="append", default=[], metavar="SUITE=PATH",
                         help="the git clone whose HEAD is built (default: what was built last)")
@@ -276,9 +288,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.suite not in SUITES:
         parser.error(f"no suite {args.suite}; there are: {', '.join(SUITES)}")
-    wrong = [name for name in args.part if name not in ltp.PARTS]
+    parts = SUITES[args.suite].PARTS
+    wrong = [name for name in args.part if name not in parts]
     if wrong:
-        parser.error(f"no part {', '.join(wrong)}; there are: {', '.join(ltp.PARTS)}")
+        parser.error(f"no part {', '.join(wrong)}; there are: {', '.join(parts)}")
     return args
 
 
@@ -288,7 +301,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
     try:
         return run_all(args)
-    except (ltp.SuiteError, boot.BootError, subprocess.CalledProcessError, OSError, ValueError, MemoryError) as error:
+    except (SuiteError, boot.BootError, subprocess.CalledProcessError, OSError, ValueError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import pytest
 
 import sets
 from guest import boot, paths
-from suites import compare, ltp, publishing, running, storage
+from suites import compare, ltp, publishing, running, storage, stress_ng, suite
 
 OUTPUT = """== mmap01
 tst_test.c:2045: TINFO: Tested kernel: 6.12
@@ -41,12 +41,12 @@ cut.c:1: TPASS: begun
 ])
 def test_status(status: int, outcome: str) -> None:
     """Bits add up to the worst of them; a signal is a failure, a command that is not found is broken."""
-    assert compare.outcome_of(status) == outcome
+    assert ltp.outcome_of(status) == outcome
 
 
 def test_script_output() -> None:
     """Checks count by the line or number that reports them, the worst of each; only a case's own end gives a status."""
-    assert compare.results(OUTPUT) == {
+    assert compare.results(OUTPUT, ltp.outcome_of) == {
         "mmap01: status": "fail", "mmap01: mmap01.c:85": "fail", "mmap01: mmap01.c:90": "skip",
         "shmat9: status": "broken", "shmat9: shmat9 1": "pass", "shmat9: shmat9 2": "broken",
         "slow: status": "timeout", "cut: status": "missing", "cut: cut.c:1": "pass"}
@@ -199,10 +199,10 @@ def test_summary_is_not_kept(host: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_sample() -> None:
     """A sample has so many cases, in their order, and a larger one has all of a smaller one."""
-    every = [ltp.Case(f"case{number}", "x") for number in range(40)]
-    few, many = ltp.sample(every, 5), ltp.sample(every, 10)
+    every = [suite.Case(f"case{number}", "x") for number in range(40)]
+    few, many = suite.sample(every, 5), suite.sample(every, 10)
     assert len(few) == 5 and len(many) == 10 and [case for case in many if case in few] == few
-    assert many == [case for case in every if case in many] and many != every[:10] and ltp.sample(every, 99) == every
+    assert many == [case for case in every if case in many] and many != every[:10] and suite.sample(every, 99) == every
 
 
 @pytest.mark.skipif(not os.environ.get("LTP"), reason="LTP names no clone of the Linux Test Project")
@@ -250,20 +250,53 @@ def test_name_that_no_file_has(host: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_skip_list() -> None:
-    """The committed list can be read, and its reasons are more than a word."""
-    found = ltp.skip_list((Path(ltp.HERE) / "ltp.skip").read_text(encoding="utf-8"))
-    assert len(found) > 10 and all(" " in reason for reason in found.values())
+    """The committed lists can be read, and their reasons are more than a word."""
+    for one in (ltp, stress_ng):
+        found = suite.skip_list(suite.HERE / f"{one.NAME}.skip")
+        assert all(" " in reason for reason in found.values())
 
 
 def test_parts() -> None:
     """A part has the cases of its file whose names match, and not those of another part of this file."""
     oom, mm = ltp.PARTS["oom"], ltp.PARTS["mm"]
     assert oom.has("oom01") and not oom.has("ksm01") and mm.has("ksm01") and not mm.has("oom01")
-    assert ltp.listed("# a b\na  b `c`\na d\nlonely\n") == [ltp.Case("a", "b `c`")]
+    assert ltp.listed("# a b\na  b `c`\na d\nlonely\n") == [suite.Case("a", "b `c`")]
+
+
+def test_stressors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stressor is a case of the first class that has it, and its command names it."""
+    classes = {"vm": "brk vm", "memory": "brk zlib", "os": "access vm zlib"}
+    monkeypatch.setattr(stress_ng, "_said", lambda *arguments: (
+        f"class '{arguments[1][:-1]}' stressors: {classes[arguments[1][:-1]]}\n"))
+    names = {part: [case.name for case in stress_ng.cases(part)] for part in stress_ng.PARTS}
+    assert names == {"vm": ["brk", "vm"], "memory": ["zlib"], "os": ["access"]}
+    assert "--access 2 " in stress_ng.cases("os")[0].command
+    monkeypatch.setattr(stress_ng, "_said", lambda *arguments: "Unknown class: 'vm?'\n")
+    with pytest.raises(suite.SuiteError, match="knows no class vm: Unknown class"):
+        stress_ng.cases("vm")
+
+
+@pytest.mark.parametrize("status, outcome", [(0, "pass"), (1, "broken"), (2, "fail"), (3, "skip"), (4, "skip"),
+                                             (124, "timeout"), (137, "timeout"), (139, "fail"), (99, "broken")])
+def test_status_of_stress_ng(status: int, outcome: str) -> None:
+    """What stress-ng does not have, or has no resources for, is skipped; what it finds is a failure."""
+    assert stress_ng.outcome_of(status) == outcome
+
+
+@pytest.mark.usefixtures("host")
+def test_stress_ng_is_debians(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+                              host: Path) -> None:
+    """A tree of stress-ng is refused; without the program, one line says how to get it."""
+    assert running.main(["stress-ng", "--source", f"stress-ng={host}"]) == 1
+    assert "stress-ng is Debian's, and takes no tree" in capsys.readouterr().err
+    monkeypatch.setattr(stress_ng, "HOME", tmp_path / "stress-ng")
+    monkeypatch.setattr(stress_ng, "NAME", "no-stress-ng")
+    assert running.main(["stress-ng"]) == 1
+    assert capsys.readouterr().err == "error: this host has no no-stress-ng: make packages\n"
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["nonesuch"], "no suite nonesuch; there are: ltp"),
+    (["nonesuch"], "no suite nonesuch; there are: ltp, stress-ng"),
     (["--part", "nonesuch"], "no part nonesuch; there are: ipc, numa"),
     (["--limit", "0"], "takes a number of seconds above 0"),
     (["--jobs", "0"], "takes a number from 1 to 64"),
@@ -329,7 +362,8 @@ def test_paper_is_written_from_the_results() -> None:
     assert publishing.PAPER.read_text(encoding="utf-8") == paper, "run suites/publish"
     assert {path.name for path in storage.FOLDER.glob("*.json")} == {storage.name_of(one) for one in results}
     for one in results:
-        assert one["cases"] == one["same"] + one["worse"] + one["better"] and one["part"] in ltp.PARTS
+        assert one["cases"] == one["same"] + one["worse"] + one["better"]
+        assert one["part"] in running.SUITES[one["suite"]].PARTS
 
 
 def test_paper_says_what_is_worse(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:

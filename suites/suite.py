@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What all suites have in common: cases, the list of those that are left out, and what suites/run asks of a suite."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+HERE = Path(__file__).resolve().parent
+
+
+class SuiteError(Exception):
+    """A suite cannot be built or run; the message says why, in one line."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case: its name, and its command line for a shell."""
+
+    name: str
+    command: str
+
+
+class Suite(Protocol):
+    """A suite, which is a module.
+
+    NAME is its name in commands. HOME is the folder for its logs and for what is built of it. SETUP is a script for
+    bash that suites/cases.sh reads before the cases. SKIP is the list of the cases that are left out. PARTS are its
+    parts, in the order in which they run.
+    """
+
+    NAME: str
+    HOME: Path
+    SETUP: Path
+    SKIP: Path
+    PARTS: Mapping[str, Any]
+
+    def build(self, source: Path | None) -> dict[str, str]:
+        """Build what is needed, from a tree if the suite needs one, and return its origin: at least "version".
+
+        Raises SuiteError.
+        """
+
+    def cases(self, part: str) -> list[Case]:
+        """Return all cases of a part, those that are left out, too. Raises SuiteError if they cannot be read."""
+
+    def options(self, part: str) -> dict[str, Any]:
+        """Return the options of guest.boot.run that a part's guests have besides sets.SHAPE and a plain processor."""
+
+    def outcome_of(self, status: int) -> str:
+        """Return what a case's exit status means: pass, skip, fail, broken or timeout."""
+
+
+def skip_list(path: Path) -> dict[str, str]:
+    """Return the reasons why cases are left out, by their names, from a file. Raises SuiteError.
+
+    A line is a name and the reason; empty lines and those that begin with # say nothing.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        name, *reason = line.split(maxsplit=1) or [""]
+        if not name or name.startswith("#"):
+            continue
+        if not reason:
+            raise SuiteError(f"{path.name}:{number}: {name} is left out without a reason")
+        if name in found:
+            raise SuiteError(f"{path.name}:{number}: {name} is there twice")
+        found[name] = reason[0].strip()
+    return found
+
+
+def unknown(skipped: dict[str, str], suite: Suite) -> list[str]:
+    """Return the names of a skip list that are cases of no part."""
+    known = {case.name for part in suite.PARTS for case in suite.cases(part)}
+    return [name for name in skipped if name not in known]
+
+
+def sample(every: list[Case], count: int) -> list[Case]:
+    """Return that many cases, in their order: always the same ones, and as if drawn at random."""
+    drawn = sorted(every, key=lambda case: hashlib.sha256(case.name.encode()).digest())[:count]
+    return [case for case in every if case in drawn]
