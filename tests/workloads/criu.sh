@@ -47,4 +47,4 @@ await "$dir/verdict"
 cat "$dir/verdict"
 [ ! "$1" = lazy ] || wait
 "$(dirname "$0")/checks.sh"
-grep -qx 'wrong pages: \[0, 0, 0\]' "$dir/verdict"
+grep -qx 'wrong pages: \[0, 0, 0, 0\]' "$dir/verdict"

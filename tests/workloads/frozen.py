@@ -4,7 +4,8 @@
 
 Each of them maps private memory that it has from the first, and memory that all share. FOLDER/ready is there when all
 have filled theirs. At SIGUSR1 each writes pages of its own, and FOLDER/written is there when all have. At SIGUSR2 each
-compares all it maps with what must be there; FOLDER/verdict then says what was wrong, or that nothing was.
+compares all it maps with what must be there, and so does a third child that the parent has forked after it wrote;
+FOLDER/verdict then says what was wrong, or that nothing was.
 """
 
 from __future__ import annotations
@@ -66,10 +67,17 @@ def act(who: int, signals: set[signal.Signals]) -> int:
     return wrong(who)
 
 
-def serve(who: int, signals: set[signal.Signals], to: int) -> None:
-    """Be a child: answer each signal with a number."""
-    while True:
-        os.write(to, struct.pack("<q", act(who, signals)))
+def start(who: int, signals: set[signal.Signals]) -> tuple[int, int]:
+    """Start a child, which answers each signal with a number; return its PID and the pipe with its answers."""
+    answers, to = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                os.write(to, struct.pack("<q", act(who, signals)))
+        os._exit(1)
+    os.close(to)
+    return pid, answers
 
 
 def main(folder: Path) -> None:
@@ -79,25 +87,20 @@ def main(folder: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     for area, seed in ((PRIVATE, 1), (SHARED, 2)):
         fill(area, range(PAGES), seed)
-    pipes = [os.pipe() for _ in range(CHILDREN)]
-    children = []
-    for who, (_, to) in enumerate(pipes, 1):
-        pid = os.fork()
-        if not pid:
-            with contextlib.suppress(KeyboardInterrupt):
-                serve(who, signals, to)
-            os._exit(1)
-        children.append(pid)
+    children = [start(who, signals) for who in range(1, CHILDREN + 1)]
     (folder / "ready").touch()
     for name in ("written", "verdict"):
         kind = signal.SIGUSR1 if name == "written" else signal.SIGUSR2
         bad = [act(0, {kind})]
-        for pid, (answers, _) in zip(children, pipes, strict=True):
+        for pid, answers in children:
             os.kill(pid, kind)
             bad += struct.unpack("<q", os.read(answers, 8))
+        if name == "written":
+            # This one has the parent's memory: what changed since the first look is in shared tables, too.
+            children.append(start(0, signals))
         (folder / f"{name}.new").write_text(f"wrong pages: {bad}\n", encoding="utf-8")
         (folder / f"{name}.new").rename(folder / name)
-    for pid in children:
+    for pid, _ in children:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
