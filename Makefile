@@ -21,7 +21,7 @@ help:
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
-	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH SUITE=stress-ng)'
+	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -80,7 +80,8 @@ suites: packages
 	@$(BUILD) vanilla quire
 	@status=0; for suite in $(SUITE); do \
 		suites/run $$suite --jobs $(JOBS) $(if $(LTP),--source 'ltp=$(LTP)') $(foreach part,$(PARTS),--part '$(part)') \
-			|| status=1; done; suites/publish && exit $$status
+			|| status=1; done; \
+		$(if $(WILL_IT_SCALE),suites/scale --source '$(WILL_IT_SCALE)' || status=1;) suites/publish && exit $$status
 
 coverage: packages
 	@$(BUILD) gcov

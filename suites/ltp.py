@@ -18,7 +18,7 @@ from typing import Any
 
 import sets
 from guest import cli, packages, paths
-from suites.suite import HERE, Case, SuiteError
+from suites.suite import HERE, Case, SuiteError, checkout, origin
 
 NAME = "ltp"
 HOME = paths.BUILD / "suites" / NAME
@@ -77,21 +77,6 @@ PARTS = {
 }
 
 
-def _git(source: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(source), *arguments], text=True, check=False, capture_output=True,
-                          stdin=subprocess.DEVNULL)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it failed"]
-        raise SuiteError(f"{source}: git {arguments[0]} says: {said[0]}; give a git clone of the Linux Test Project")
-    return done.stdout.strip()
-
-
-def origin(source: Path) -> dict[str, str]:
-    """Return the commit that a clone is at, and what `git describe` calls it."""
-    commit = _git(source, "rev-parse", "HEAD")
-    return {"commit": commit, "version": _git(source, "describe", "--tags", "--always", commit)}
-
-
 def _make(command: list[str], environment: dict[str, str]) -> None:
     """Run a step of the build in SOURCE and append what it says to the log. Raises SuiteError."""
     with open(LOG, "a", encoding="utf-8") as log:
@@ -122,12 +107,10 @@ def build(source: Path | None) -> dict[str, str]:
     if missing:
         raise SuiteError(f"this host has no {', '.join(missing)}, which {NAME} is built with: install them")
     HOME.mkdir(parents=True, exist_ok=True)
-    for old in (SOURCE, INSTALLED):
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(INSTALLED, ignore_errors=True)
     for path in (STAMP, LOG):
         path.unlink(missing_ok=True)
-    _git(source, "clone", "-q", "--no-hardlinks", "--no-checkout", str(source.resolve()), str(SOURCE))
-    _git(SOURCE, "checkout", "-q", "--detach", wanted["commit"])
+    checkout(source, wanted["commit"], SOURCE)
     environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     compiler = "ccache gcc" if shutil.which("ccache") else "gcc"
     _make(["make", "autotools"], environment)

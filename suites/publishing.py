@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 import textwrap
 from pathlib import Path
@@ -31,6 +32,14 @@ not the features' doing. "Better" and "alike" are those of the first run, and ho
 BASES = """`make matrix` tries the hooks on each version of Linux 6.12 that apt offers. They must apply without fuzz,
 and what our code repeats of Linux (`kernel/mirrors`) must be what it takes it to be. Where that holds, `suites/matrix
 --check GOAL` builds and tests a clone on that version. `base.conf` lists the versions on which all tests pass."""
+SCALES = """`suites/scale --source PATH` runs tests of will-it-scale, of which PATH is a git clone, with a `main()` of
+our own. The numbers with all features off and on are by how much more an operation takes than on vanilla: instructions
+are counted for one task in a guest with one CPU. Bold is what takes more than {limit} times as much with the features
+on, while off stays within that."""
+TIMED = """ Time is that of 1, 2, 4 and 8 tasks, each with a CPU, by the medians of {boots} boots in turn. The host has
+{cpus} CPUs and emulates those of guests: where there are more tasks, time includes waiting for the host, and no cache
+line moves between CPUs."""
+LIMIT = 1.05
 REACHED = """# Lines that our tests reach
 
 Written by `suites/publish` from `suites/results/coverage/gcov.json`; no number here is typed by hand. `make coverage`
@@ -82,14 +91,48 @@ def section(heading: str, results: list[dict[str, Any]]) -> str:
                         *([notes] if notes else [])])
 
 
-def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]]) -> str:
+def ratio(row: dict[str, Any], kernel: str) -> float:
+    """Return by how much more time than on vanilla an operation takes on a kernel: the medians of the boots count."""
+    return float(statistics.median(row["vanilla"]) / statistics.median(row[kernel]))
+
+
+def times(row: dict[str, Any] | None) -> list[str]:
+    """Return the cells of a program for off and on."""
+    if row is None:
+        return ["", ""]
+    off, on = (ratio(row, kernel) for kernel in ("off", "on"))
+    return [f"{off:.3f}", f"**{on:.3f}**" if off <= LIMIT < on else f"{on:.3f}"]
+
+
+def scale(results: dict[str, dict[str, Any]]) -> str:
+    """Return the part of the paper about will-it-scale, from its results by clock."""
+    known = {clock: {(row["program"], row["tasks"]): row for row in one["rows"]} for clock, one in results.items()}
+    timed = sorted({tasks for _, tasks in known.get("time", {})})
+    columns = [("icount", 1), *(("time", tasks) for tasks in timed)]
+    rows = []
+    for name in dict.fromkeys(name for one in known.values() for name, _ in one):
+        cells = [cell for clock, tasks in columns for cell in times(known.get(clock, {}).get((name, tasks)))]
+        counted = known.get("icount", {}).get((name, 1))
+        rows.append([f"`{name}`",
+                     f"{1e9 / counted['vanilla'][0]:,.0f}" if counted else "", *cells])
+    header = ["test", "instructions on vanilla", *(f"{words}{state}" for words in (
+        "instructions, ", *(f"time of {tasks}, " for tasks in timed)) for state in ("off", "on"))]
+    text = SCALES.format(limit=LIMIT)
+    if timed:
+        text += TIMED.format(boots=len(results["time"]["rows"][0]["vanilla"]), cpus=results["time"]["cpus"])
+    about = "; ".join(f"{clock}: {one['version']}, {one['date']}, commit {one['quire']['commit']}, "
+                      f"{one['quire']['version']}" for clock, one in results.items())
+    return "\n\n".join(["## will-it-scale", fill(f"{text} {about}."), cli.markdown(header, rows)])
+
+
+def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]], scales: dict[str, dict[str, Any]]) -> str:
     """Return docs/trust.md."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault(f"{result['suite']}: {result['quire']['kernel']} against {result['against']}",
                           []).append(result)
     return "\n\n".join([INTRO, *(section(*group) for group in groups.items()),
-                        *([versions(bases)] if bases else [])]) + "\n"
+                        *([scale(scales)] if scales else []), *([versions(bases)] if bases else [])]) + "\n"
 
 
 def fill(text: str, indent: str = "") -> str:
@@ -155,11 +198,16 @@ def reached(result: dict[str, Any]) -> str:
     ]) + "\n"
 
 
+def scales() -> dict[str, dict[str, Any]]:
+    """Return the results of will-it-scale by clock."""
+    return {one["clock"]: one for one in storage.load(storage.SCALE)}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Write the papers."""
     cli.Parser(prog="suites/publish", description=__doc__).parse_args(argv)
     try:
-        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER), storage.load(storage.MATRIX)))
+        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER), storage.load(storage.MATRIX), scales()))
         result = paths.read_stamp(storage.COVERAGE)
         if result:
             paths.write_whole(COVERAGE_PAPER, reached(result))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Keeps a summary of each part of a suite, on one kernel against one base, and what tests reach, in suites/results."""
+"""Keeps results in suites/results: of each part of a suite on two kernels, of coverage, of the matrix and of scaling.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from guest import paths
 FOLDER = Path(__file__).resolve().parent / "results"
 COVERAGE = FOLDER / "coverage" / "gcov.json"
 MATRIX = FOLDER / "matrix"
+SCALE = FOLDER / "scale"
 
 
 def name_of(result: dict[str, Any]) -> str:

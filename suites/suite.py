@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +54,28 @@ class Suite(Protocol):
 
     def outcome_of(self, status: int) -> str:
         """Return what a case's exit status means: pass, skip, fail, broken or timeout."""
+
+
+def _git(source: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(source), *arguments], text=True, check=False, capture_output=True,
+                          stdin=subprocess.DEVNULL)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it failed"]
+        raise SuiteError(f"{source}: git {arguments[0]} says: {said[0]}; give a git clone of the suite")
+    return done.stdout.strip()
+
+
+def origin(source: Path) -> dict[str, str]:
+    """Return the commit that a clone is at, and what `git describe` calls it. Raises SuiteError."""
+    commit = _git(source, "rev-parse", "HEAD")
+    return {"commit": commit, "version": _git(source, "describe", "--tags", "--always", commit)}
+
+
+def checkout(source: Path, commit: str, folder: Path) -> None:
+    """Make a clone of a clone, at a commit of it, in place of what is in a folder. Raises SuiteError."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _git(source, "clone", "-q", "--no-hardlinks", "--no-checkout", str(source.resolve()), str(folder))
+    _git(folder, "checkout", "-q", "--detach", commit)
 
 
 def skip_list(path: Path) -> dict[str, str]:

@@ -47,7 +47,8 @@ ROWS: list[tuple[str, str]] = [
     ("docs/recipes/*", "docs recipes"),
     ("README.md", f"docs apt_repo {PAPERS}"),
     ("suites/results/* suites/storage.py suites/publishing.py docs/trust.md docs/coverage.md",
-     "docs bases covering suites"),
+     "docs bases covering scaling suites"),
+    ("suites/scale suites/scale.c suites/scaling.py", "scaling"),
     ("suites/coverage* suites/covering.py", "covering"),
     ("suites/matrix suites/bases.py", "bases"),
     ("suites/*", "suites"),
@@ -127,7 +128,8 @@ STYLE: list[tuple[str, str]] = [
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress",
-        "quick", "quirectl", "races", "reports", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree"}
+        "quick", "quirectl", "races", "reports", "scaling", "sets", "settings", "simulate", "splat", "suites",
+        "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
