@@ -5,7 +5,7 @@ VARIANT ?= quire
 FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
-SUITE ?= ltp stress-ng
+SUITE ?= ltp kselftest stress-ng
 BEGUN := $(shell date +%s)
 WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
@@ -74,7 +74,7 @@ soak: packages
 	@MINUTES=$(MINUTES) $(TESTS) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) LEAKS=1 $(TESTS) --name soak-debug -m debug --timeout 0 --kernel debug
 	@$(if $(LTP),,echo "note: LTP=PATH would also run the Linux Test Project")
-	@$(MAKE) suites $(if $(LTP),,SUITE=stress-ng)
+	@$(MAKE) suites $(if $(LTP),,SUITE='kselftest stress-ng')
 
 suites: packages
 	@$(BUILD) vanilla quire

@@ -30,7 +30,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 # Packages that only one command needs.
 LATER: dict[str, tuple[str, ...]] = {
     "to package": ("debhelper",),
-    "to build test suites": ("git", "autoconf", "automake", "m4", "pkg-config|pkgconf", "libcap-dev", "libnuma-dev"),
+    "to build test suites": ("git", "autoconf", "automake", "m4", "pkg-config|pkgconf", "libcap-dev", "libnuma-dev",
+                             "libpopt-dev"),
     "for an apt repository": ("apt-utils", "dpkg-dev", "gpg", "gpg-agent"),
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import sets
 from guest import cli, packages, paths
+from suites import compare
 from suites.suite import HERE, Case, SuiteError, checkout, origin
 
 NAME = "ltp"
@@ -152,3 +153,8 @@ def outcome_of(status: int) -> str:
     for bit, outcome in BITS.items():
         worst = sets.worst(worst, outcome) if status & bit else worst
     return worst
+
+
+def results(output: str) -> dict[str, str]:
+    """Return "case: check" -> outcome from the output of suites/cases.sh."""
+    return compare.results(output, outcome_of)

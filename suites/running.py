@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs a test suite of another project in guests, on a base kernel and on quire with all features on, and compares.
 
-SUITE is ltp or stress-ng. Of ltp, the Linux Test Project, name a git clone once, and its HEAD is built in build/suites;
-stress-ng is Debian's, and each of its stressors is a case. Each part runs on both kernels. A case that is worse on
-quire runs a second time on both, and counts if it is worse again; one that is not is called unsteady. The exit status
-is 1 if a case is worse both times, or if our kernel or the features' checkers complain; a complaint of the base kernel
-is only shown.
+SUITE is ltp, kselftest or stress-ng. Of ltp, the Linux Test Project, name a git clone once, and its HEAD is built in
+build/suites; kselftest comes with the kernel's base; stress-ng is Debian's, and each of its stressors is a case. Each
+part runs on both kernels. A case that is worse on quire runs a second time on both, and counts if it is worse again;
+one that is not is called unsteady. The exit status is 1 if a case is worse both times, or if our kernel or the
+features' checkers complain; a complaint of the base kernel is only shown.
 
 What the cases print is in build/suites/SUITE/PART.KERNEL.log. A summary of each part is written to suites/results if
 the kernels have no edits that are not committed; suites/publish makes docs/trust.md of these.
@@ -29,10 +29,10 @@ from typing import Any
 
 import sets
 from guest import boot, build, cli, paths, tree
-from suites import compare, ltp, storage, stress_ng
+from suites import compare, kselftest, ltp, storage, stress_ng
 from suites.suite import HERE, Case, Suite, SuiteError, sample, skip_list, unknown
 
-SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, stress_ng)}
+SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, kselftest, stress_ng)}
 SCRIPT = HERE / "cases.sh"
 # How many cases a guest runs, and how many times the limit of one of them it has for all of them.
 BATCH, LIMITS = 40, 12
@@ -97,7 +97,7 @@ def run_guest(batch: list[Case], kernel: Kernel, job: Job, listen: Callable[[str
                                          leaks=False, **{"plain_cpu": True, **job.options})
     with open(job.log(kernel), "a", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason or complaint else ""))
-    checks = compare.results(result.output, job.suite.outcome_of)
+    checks = job.suite.results(result.output)
     if not checks:
         raise SuiteError(f"{job.part} on {kernel.name}: no case began: {result.reason or result.output[-200:]}")
     for key, outcome in checks.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from guest import paths
+from suites import compare
 from suites.suite import HERE, Case, SuiteError
 
 NAME = "stress-ng"
@@ -68,3 +69,8 @@ def options(part: str) -> dict[str, Any]:
 def outcome_of(status: int) -> str:
     """Return what an exit status means; a status above 128 is that of a signal."""
     return "timeout" if status in LIMIT_PASSED else OUTCOMES.get(status, "fail" if status > 128 else "broken")
+
+
+def results(output: str) -> dict[str, str]:
+    """Return "case: status" -> outcome from the output of suites/cases.sh."""
+    return compare.results(output, outcome_of)

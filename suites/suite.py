@@ -52,8 +52,11 @@ class Suite(Protocol):
     def options(self, part: str) -> dict[str, Any]:
         """Return the options of guest.boot.run that a part's guests have besides sets.SHAPE and a plain processor."""
 
-    def outcome_of(self, status: int) -> str:
-        """Return what a case's exit status means: pass, skip, fail, broken or timeout."""
+    def results(self, output: str) -> dict[str, str]:
+        """Return "case: check" -> outcome (sets.ORDER) from the output of suites/cases.sh.
+
+        The status of each case is a check, too: compare.STATUS.
+        """
 
 
 def _git(source: Path, *arguments: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import sets
 from guest import boot, paths
-from suites import compare, ltp, publishing, running, storage, stress_ng, suite
+from suites import compare, kselftest, ltp, publishing, running, storage, stress_ng, suite
 
 OUTPUT = """== mmap01
 tst_test.c:2045: TINFO: Tested kernel: 6.12
@@ -251,7 +251,7 @@ def test_name_that_no_file_has(host: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 def test_skip_list() -> None:
     """The committed lists can be read, and their reasons are more than a word."""
-    for one in (ltp, stress_ng):
+    for one in running.SUITES.values():
         found = suite.skip_list(suite.HERE / f"{one.NAME}.skip")
         assert all(" " in reason for reason in found.values())
 
@@ -284,19 +284,42 @@ def test_status_of_stress_ng(status: int, outcome: str) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_stress_ng_is_debians(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+def test_suites_without_a_tree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
                               host: Path) -> None:
-    """A tree of stress-ng is refused; without the program, one line says how to get it."""
+    """A tree is refused for these; without the program, one line says how to get it."""
     assert running.main(["stress-ng", "--source", f"stress-ng={host}"]) == 1
     assert "stress-ng is Debian's, and takes no tree" in capsys.readouterr().err
+    assert running.main(["kselftest", "--source", f"kselftest={host}"]) == 1
+    assert "kselftest comes with the kernel's base: leave --source" in capsys.readouterr().err
     monkeypatch.setattr(stress_ng, "HOME", tmp_path / "stress-ng")
     monkeypatch.setattr(stress_ng, "NAME", "no-stress-ng")
     assert running.main(["stress-ng"]) == 1
     assert capsys.readouterr().err == "error: this host has no no-stress-ng: make packages\n"
 
 
+def test_kselftest_reports_cases_of_its_own() -> None:
+    """What a program reports in KTAP is a check of its case, beside its status; 4 is a skip."""
+    output = ("== a\nTAP version 13\nok 1 one\nnot ok 2 two\n== a status 1\n== b\nok 1 # SKIP no root\n"
+              "== b status 4\n== c\nok 1 one\n")
+    assert kselftest.results(output) == {"a: one": "pass", "a: two": "fail", "a: status": "fail", "b: ": "skip",
+                                         "b: status": "skip", "c: one": "pass", "c: status": "missing"}
+
+
+def test_cases_of_kselftest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The programs of a folder that were built are its cases, and run in a copy of it; futex has them one deeper."""
+    (tmp_path / "futex/functional").mkdir(parents=True)
+    (tmp_path / "futex/functional/futex_wait").touch()
+    (tmp_path / "kselftest-list.txt").write_text("exec:null-argv\nfutex:run.sh\nexecs:no\n", encoding="utf-8")
+    monkeypatch.setattr(kselftest, "INSTALLED", tmp_path)
+    assert [case.name for case in kselftest.cases("exec")] == ["null-argv"]
+    (case,) = kselftest.cases("futex")
+    assert case.name == "futex_wait" and f"{tmp_path}/futex/functional " in case.command
+    with pytest.raises(suite.SuiteError, match="kselftest has no program in timens"):
+        kselftest.cases("timens")
+
+
 @pytest.mark.parametrize("arguments, says", [
-    (["nonesuch"], "no suite nonesuch; there are: ltp, stress-ng"),
+    (["nonesuch"], "no suite nonesuch; there are: ltp, kselftest, stress-ng"),
     (["--part", "nonesuch"], "no part nonesuch; there are: ipc, numa"),
     (["--limit", "0"], "takes a number of seconds above 0"),
     (["--jobs", "0"], "takes a number from 1 to 64"),
