@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +41,17 @@ void testcase(unsigned long long *iterations, unsigned long nr)
 
 @pytest.mark.parametrize("mode", list(scaling.MODES))
 def test_driver(tmp_path: Path, mode: str) -> None:
-    """The driver counts what all tasks do, and neither they nor their helpers outlive it."""
+    """The driver counts what all tasks do, and neither they nor their helpers outlive it.
+
+    Each of them holds the pipe that the driver prints to, so run() returns when the last one is gone.
+    """
     (tmp_path / "test.c").write_text(TEST, encoding="utf-8")
     program = tmp_path / f"driven_{mode}"
     subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", *scaling.MODES[mode], "-o", str(program),
                     str(scaling.DRIVER), str(tmp_path / "test.c"), "-pthread"], check=True)
     said = subprocess.run([str(program), "3", "20", "100"], text=True, check=True, stdout=subprocess.PIPE).stdout
     count, seconds = said.split()
-    assert int(count) > 100 and 0.1 <= float(seconds) < 60
-    for _ in range(600):
-        if subprocess.run(["pgrep", "-f", str(program)], check=False, stdout=subprocess.DEVNULL).returncode:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("a task goes on without the driver")
+    assert int(count) > 100 and float(seconds) >= 0.1
     assert subprocess.run([str(program)], check=False, stderr=subprocess.DEVNULL).returncode == 2
 
 
@@ -90,7 +86,9 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             **options: Any) -> boot.Result:
         assert memory and timeout and options["plain_cpu"] and (cpus == 1 or not icount)
         count = 80 if append == "quire=on" else 100
-        names = [line.split()[1] for line in command.splitlines()]
+        first, *programs = command.splitlines()
+        assert first == "echo 0 > /proc/sys/kernel/randomize_va_space"
+        names = [line.split()[1] for line in programs]
         return boot.Result(0, "".join(f"{name} {count} 1.0\n" for name in names), "")
 
     monkeypatch.setattr(boot, "run", run)
