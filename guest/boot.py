@@ -90,9 +90,7 @@ status=$?
 echo ended >&3
 # A daemon that the command left behind may hold the pipe.
 for _ in {1..50}; do kill -0 $copier 2>/dev/null || break; sleep 0.1; done
-# Only the kernel gcov counts lines, and only suites/coverage makes this folder.
-kept=${run%/run/*}/suites/coverage/guests
-[ ! -d "$kept" ] || bash "${run%/build/run/*}/suites/coverage.sh" "$kept"
+[ ! -f "$run/at_end" ] || bash "$run/at_end"
 if [ -w /sys/kernel/debug/kmemleak ] && [ -z "$(grep -o kmemleak=off /proc/cmdline)" ]; then
 	# kmemleak switches itself off for good if it runs out of memory.
 	echo scan >/sys/kernel/debug/kmemleak || echo "leak kmemleak is off, leaks would not be seen" >&3
@@ -228,6 +226,8 @@ def _folder() -> Iterator[Path]:
 def _write_scripts(folder: Path, command: str) -> None:
     (folder / "guest.sh").write_text(GUEST_SCRIPT, encoding="utf-8")
     (folder / "command").write_text(command, encoding="utf-8")
+    if at_end := os.environ.get("GUEST_AT_END"):
+        (folder / "at_end").write_text(at_end, encoding="utf-8")
     qemu = folder / "qemu"
     qemu.write_text(QEMU_SCRIPT.format(qemu=_find(QEMU), folder=shlex.quote(str(folder))), encoding="utf-8")
     qemu.chmod(0o755)

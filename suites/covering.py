@@ -10,8 +10,10 @@ the failures that tests provoke (core/debug.c) are left out; the features' check
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from typing import Any
 
 from guest import boot, build, cli, paths
 from suites import storage
+from suites.suite import HERE
 
 VARIANT = "gcov"
 HOME = paths.BUILD / "suites" / "coverage"
@@ -45,7 +48,9 @@ def run_tests(jobs: int, expression: str) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal", "--kernel", VARIANT,
                "-m", "not soak", *(["-k", expression] if expression else []),
                *(str(paths.REPO / f"tests/test_{name}.py") for name in TESTS)]
-    return subprocess.run(command, cwd=paths.REPO, check=False, stdin=subprocess.DEVNULL).returncode
+    at_end = shlex.join(["bash", str(HERE / "coverage.sh"), str(DATA)])
+    return subprocess.run(command, cwd=paths.REPO, check=False, stdin=subprocess.DEVNULL,
+                          env={**os.environ, "GUEST_AT_END": at_end}).returncode
 
 
 def merged(folders: list[Path]) -> Path:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,20 @@ def guest_run(*arguments: str) -> subprocess.CompletedProcess[str]:
                           capture_output=True, stdin=subprocess.DEVNULL)
 
 
-def test_output_status_and_surroundings(kernel: str) -> None:
-    """A command's whole output and its status are passed on, and its environment is as documented."""
-    script = ("set -e; seq 100000; echo to-stderr >&2; id -u; touch /tmp/file; "
+def test_output_status_and_surroundings(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command's whole output and its status are passed on, and its environment is as documented.
+
+    What GUEST_AT_END says runs in the guest after the command, and neither its output nor its status counts.
+    """
+    with tempfile.NamedTemporaryFile(dir=paths.BUILD) as at_end:
+        monkeypatch.setenv("GUEST_AT_END", f"cp /run/seen {at_end.name}; echo not shown; exit 3")
+        check_output(kernel)
+        assert Path(at_end.name).read_text(encoding="utf-8") == "0\n"
+
+
+def check_output(kernel: str) -> None:
+    """Run a command that prints much, leaves a file and fails."""
+    script = ("set -e; seq 100000; echo to-stderr >&2; id -u | tee /run/seen; touch /tmp/file; "
               f"test -e {paths.REPO}/base.conf; test -d /sys/kernel/debug/quire; test -w /dev/shm; "
               "test -e /sys/fs/cgroup/cgroup.controllers; nproc; exit 7")
     done = guest_run("--kernel", kernel, "--cpus", "2", "--timeout", "1200", "--", "bash", "-c", script)
