@@ -5,7 +5,8 @@ VARIANT ?= quire
 FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
-SUITE ?= ltp kselftest stress-ng
+# Parts without a suite are those of ltp.
+SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng)
 BEGUN := $(shell date +%s)
 WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
