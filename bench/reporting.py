@@ -3,115 +3,83 @@
 
 from __future__ import annotations
 
-import base64
+import functools
 import html
-import importlib
-import io
 import json
 import sys
-import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import core, table
+from bench import core, plots, table
 from guest import cli
 
 OUT = core.HERE.parent / "build" / "bench"
-COLORS = {"vanilla": "#8c8c8c", "off": "#4c78a8", "on": "#e45756"}
 NEEDED = {"name", "title", "features", "shown", "more_is_better", "native", "main", "notes", "base", "clock", "quick",
           "runs", "guest", "columns"}
 GIVE = "give a file that bench/run --json wrote"
-STYLE = """body { font: 16px/1.45 sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; font-size: 13px }
-table { border-collapse: collapse } td, th { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right }
-td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem } img { max-width: 100% } .conditions { color: #555 }"""
+STYLE = """body { font: 16px/1.45 sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+.wide { overflow-x: auto } table { border-collapse: collapse; font-size: 14px }
+caption { text-align: left; font-weight: bold; padding: 1rem 0 .3rem }
+td, th { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
+.word { text-align: left; white-space: normal } .missed { font-weight: bold; color: #b00020 }
+.plots { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1rem; align-items: start }
+.plots .both { grid-column: 1 / -1 } .plots svg { width: 100%; height: auto; display: block } .small { display: none }
+@media (max-width: 50rem) {
+.plots { grid-template-columns: minmax(0, 1fr) } .large { display: none } .small { display: block } }
+.conditions { color: #555; font-size: 14px } nav ul { columns: 16rem; column-gap: 2.5rem; padding-left: 1.2rem }
+li { break-inside: avoid }"""
 
 
-def pyplot() -> types.ModuleType:
-    """Return matplotlib's plotting, which needs no display. Loading it is slow, and only the report needs it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise core.BenchError(f"matplotlib cannot be loaded ({error}): make packages") from error
-
-    matplotlib.use("Agg")
-    return importlib.import_module("matplotlib.pyplot")
+def cell(text: str, words: bool = False, kind: str = "td") -> str:
+    """Return a cell of a table; a verdict that says **missed** is marked."""
+    style = "word missed" if text.startswith("**") else "word" if words else ""
+    start = f'<{kind} class="{style}">' if style else f"<{kind}>"
+    return f"{start}{html.escape(text.strip('*'))}</{kind}>"
 
 
-def png(figure: Any) -> bytes:
-    """Return a figure's image, and close the figure."""
-    figure.tight_layout()
-    out = io.BytesIO()
-    figure.savefig(out, format="png")
-    pyplot().close(figure)
-    return out.getvalue()
+def html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return a table which scrolls by itself where it is too wide; the first `left` columns are words."""
+    lines = ["<div class=wide><table>" + (f"<caption>{html.escape(caption)}</caption>" if caption else "")]
+    for row, kind in [(header, "th"), *((row, "td") for row in rows)]:
+        lines.append("<tr>" + "".join(cell(text, i < left, kind) for i, text in enumerate(row)) + "</tr>")
+    return "\n".join([*lines, "</table></div>"])
 
 
-def plot_bytes(result: dict, metric: str, labels: list[dict[str, str]]) -> bytes | None:
-    """Return a PNG: one group of bars for each row, a bar for each column; None if no row has the metric."""
-    names = core.columns_of(result)
-    values = {c: [core.value_of(result["columns"][c], label, metric) for label in labels] for c in names}
-    rows = [i for i in range(len(labels)) if any(values[c][i] is not None for c in names)]
-    if not rows:
-        return None
-    figure, axes = pyplot().subplots(figsize=(7, 1.4 + 0.16 * len(names) * len(rows) + 0.1 * len(rows)), dpi=110)
-    height = 0.8 / len(names)
-    for n, name in enumerate(names):
-        axes.barh(
-            [y + n * height for y in range(len(rows))],
-            [max(values[name][i] or 0, 0) for i in rows],
-            height=height,
-            label=name,
-            color=COLORS.get(name),
-        )
-    axes.set_yticks([y + 0.4 - height / 2 for y in range(len(rows))])
-    axes.set_yticklabels([" ".join(labels[i].values()) for i in rows], fontsize=8)
-    axes.invert_yaxis()
-    seen = [v for c in names for v in values[c] if v and v > 0]
-    if seen and max(seen) > 50 * min(seen):
-        axes.set_xscale("log")
-    more = "more" if metric in result["more_is_better"] else "less"
-    axes.set_xlabel(f"{metric} ({more} is better)")
-    axes.legend(fontsize=8)
-    return png(figure)
+def plots_of(result: dict) -> str:
+    """Return the plots of a benchmark's shown metrics, and of the published figures that it responds to.
 
-
-def plots(result: dict) -> str:
-    """Return the images of a benchmark's shown metrics, and of the published figures that it responds to."""
-    parts = []
-    for labels in table.groups(core.labels_in_order(result["columns"].values())):
-        for metric in result["shown"]:
-            data = plot_bytes(result, metric, labels)
-            if data:
-                parts.append(image(data, f"{result['name']}: {metric}"))
+    They stand in two columns; the last of an odd number is as wide as both. On a narrow screen there is one column,
+    with a plot of its own in place of the wide one, whose letters would be too small.
+    """
+    draw: list[Callable[[float], str | None]] = [
+        functools.partial(plots.bars, result, metric, labels)
+        for labels in table.groups(core.labels_in_order(result["columns"].values())) for metric in result["shown"]]
     figures = core.load(result["name"]).figures
     if figures:
-        parts.append(image(figure_bytes(figures), f"{result['name']}: what was published"))
+        draw.append(functools.partial(plots.published, figures, result["name"]))
+    drawn = [(one, text) for one in draw if (text := one(plots.NARROW))]
+    parts = [f"<div>{text}</div>" for _, text in drawn]
+    if len(parts) % 2:
+        last, text = drawn[-1]
+        parts[-1] = f"<div class='both large'>{last(plots.WIDE)}</div><div class=small>{text}</div>"
     return '<div class="plots">' + "\n".join(parts) + "</div>"
 
 
-def figure_bytes(figures: Sequence[core.Figure]) -> bytes:
-    """Return a PNG of the published figures: before and after, each relative to its own before."""
-    figure, axes = pyplot().subplots(figsize=(7, 1.4 + 0.5 * len(figures)), dpi=110)
-    for y, one in enumerate(figures):
-        axes.barh(y, 1, height=0.38, color=COLORS["vanilla"], label="" if y else "before")
-        axes.barh(y + 0.4, one.after / one.before, height=0.38, color=COLORS["on"], label="" if y else "after")
-        axes.text(1, y, f" {table.number(one.before)} {one.unit}", va="center", fontsize=7)
-        axes.text(one.after / one.before, y + 0.4, f" {table.number(one.after)} {one.unit}", va="center", fontsize=7)
-    axes.set_yticks([y + 0.2 for y in range(len(figures))])
-    axes.set_yticklabels([f"{one.what}\n{one.source}" for one in figures], fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xlabel("published, relative to before")
-    axes.legend(fontsize=8)
-    return png(figure)
-
-
-def image(data: bytes, alt: str) -> str:
-    """Return an image that is embedded in the page."""
-    code = base64.b64encode(data).decode("ascii")
-    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{code}">'
+def numbers_of(result: dict) -> str:
+    """Return the tables of a benchmark: a row for each measured row, with all its metrics in each column."""
+    names, columns = core.columns_of(result), result["columns"]
+    parts = []
+    for labels in table.groups(core.labels_in_order(columns.values())):
+        wanted = dict.fromkeys([*result["shown"], *result["native"]])
+        values = {(metric, name): [core.value_of(columns[name], label, metric) for label in labels]
+                  for metric in wanted for name in names}
+        shown = {at: some for at, some in values.items() if any(value is not None for value in some)}
+        header = [*labels[0], *(f"{name}: {plots.title_of(metric)}" for metric, name in shown)]
+        rows = [[*label.values(), *(table.number(some[i]) for some in shown.values())]
+                for i, label in enumerate(labels)]
+        parts.append(html_table("", header, rows, len(labels[0])))
+    return "\n".join(parts)
 
 
 def summary_table(results: list[dict]) -> str:
@@ -125,28 +93,57 @@ def summary_table(results: list[dict]) -> str:
         label, values = found
         pairs = table.ratio_pairs(result["columns"])
         ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
-        more = "more" if result["main"][1] in result["more_is_better"] else "less"
-        cells = [result["name"], f"{label} ({more} is better)", *(table.number(values.get(c)) for c in names)]
-        cells.append(", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios, strict=True) if r is not None))
-        rows.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
-    head = "".join(f"<th>{html.escape(c)}</th>" for c in ("benchmark", "what", *names, "ratio"))
-    return f"<table><tr>{head}</tr>\n" + "\n".join(rows) + "</table>"
+        metric = result["main"][1]
+        more = "more" if metric in result["more_is_better"] else "less"
+        told = ", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios, strict=True) if r is not None)
+        rows.append([result["name"], f"{label} ({more} is better)", plots.unit_of(metric),
+                     *(table.number(values.get(c)) for c in names), told])
+    return html_table("One row of each benchmark", ["benchmark", "what", "unit", *names, "ratio"], rows, 3)
+
+
+def verdicts(results: list[dict]) -> str:
+    """Return the table of all aims that can be judged, and what could not be; "" if there is none."""
+    rows: list[list[str]] = []
+    notes: list[str] = []
+    for result in results:
+        judged, passed_over = table.aims_rows(result)
+        rows += [[row[-1], result["name"], *row[:-1]] for row in judged]
+        notes += [f"<p class=conditions>{result['name']}: {html.escape(note)}</p>" for note in passed_over]
+    header = ["verdict", "benchmark", "aim", "base → value", "score", "wanted"]
+    reached = sum(row[0] == table.verdict(True) for row in rows)
+    text = html_table(f"Aims: {reached} of {len(rows)} met", header, rows, 3) if rows else ""
+    return "\n".join([text, *notes])
+
+
+def contents(results: list[dict]) -> str:
+    """Return links to the benchmarks."""
+    links = (f"<li><a href=#{anchor(result)}>{result['name']}</a>: {html.escape(result['title'])}"
+             f"{', by the clock' if result['clock'] == 'time' else ''}</li>" for result in results)
+    return f"<nav><ul>{''.join(links)}</ul></nav>"
+
+
+def anchor(result: dict) -> str:
+    """Return the name of a result's place in the page; a benchmark has one for each clock, number of CPUs, kernels."""
+    kernels = "-packages" if result.get("packages") else ""
+    return f"{result['name']}-{result['clock']}-{result['guest']['cpus']}{kernels}"
 
 
 def page(results: list[dict], probe: dict | None) -> str:
     """Return the report."""
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>quire benchmarks</title><style>{STYLE}</style>",
-        "<h1>quire benchmarks</h1>",
-        summary_table(results),
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>quire benchmarks</title><style>{STYLE}</style>",
+        "<h1>quire benchmarks</h1>", contents(results), verdicts(results), summary_table(results),
     ]
     if probe:
-        parts.append(f"<pre>{html.escape(table.probe_text(probe))}</pre>")
+        parts.append(html_table("The machine", ["probe", "ns, or instructions"], table.probe_rows(probe), 1))
     for result in results:
-        parts.append(f"<h2 id={result['name']}>{result['name']}: {html.escape(result['title'])}</h2>")
+        parts.append(f"<h2 id={anchor(result)}>{result['name']}: {html.escape(result['title'])}</h2>")
         parts.append(f'<p class="conditions">{html.escape(table.conditions(result))}</p>')
-        parts.append(plots(result))
-        parts.append(f"<details><summary>numbers</summary><pre>{html.escape(table.text_of(result))}</pre></details>")
+        parts += [f"<p class=conditions>{html.escape(note)}</p>" for note in
+                  (*table.column_notes(result), *result["notes"])]
+        parts.append(plots_of(result))
+        parts.append(f"<details><summary>numbers</summary>{numbers_of(result)}</details>")
     return "\n".join(parts) + "\n</html>\n"
 
 

@@ -139,11 +139,12 @@ def verdict(reached: bool | None) -> str:
     return {True: "met", False: "**missed**", None: "-"}[reached]
 
 
-def aims_text(result: dict) -> str:
-    """Return how the benchmark met its aims for this clock; "" unless all three columns have full sizes."""
+def aims_rows(result: dict) -> tuple[list[list[str]], list[str]]:
+    """Return how the benchmark met its aims for this clock, and notes; none unless all columns have full sizes."""
+    rows: list[list[str]] = []
+    notes: list[str] = []
     if result["quick"] or not set(core.COLUMNS) <= set(result["columns"]) or result["name"] not in core.names():
-        return ""
-    rows, notes = [], []
+        return rows, notes
     for aim in core.load(result["name"]).aims:
         found = core.achieved(aim, result) if aim.clock == result["clock"] else None
         passed_over = len(core.unsteady(aim, result)) if aim.clock == result["clock"] else 0
@@ -151,18 +152,30 @@ def aims_text(result: dict) -> str:
             notes.append(f"{aim.text}: rows not judged since off, too, is beyond the limit: {passed_over}\n")
         if found:
             rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
-                         verdict(core.met(aim, found)).strip("*")])
-    text = align(["aim", "base → value", "score", "wanted", ""], rows, 1) + "\n" if rows else ""
+                         verdict(core.met(aim, found))])
+    return rows, notes
+
+
+def aims_text(result: dict) -> str:
+    """Return the table of the benchmark's aims, "" if none can be judged."""
+    rows, notes = aims_rows(result)
+    plain = [[*row[:-1], row[-1].strip("*")] for row in rows]
+    text = align(["aim", "base → value", "score", "wanted", ""], plain, 1) + "\n" if rows else ""
     return text + "".join(notes)
+
+
+def column_notes(result: dict) -> list[str]:
+    """Return what the column "on" has on, and what it should have had."""
+    found = []
+    if "on" in result["columns"] and result["features"]:
+        found.append("on = " + ", ".join([f"quire={','.join(result['features'])}", *result.get("knobs", [])]))
+    return found + [f'NOTE: the feature {missing} was not on in the column "on"' for missing in core.not_on(result)]
 
 
 def text_of(result: dict) -> str:
     """Return everything that is printed about one benchmark."""
     parts = [f"== {result['name']}: {result['title']}\n   {conditions(result)}"]
-    if "on" in result["columns"] and result["features"]:
-        parts[0] += "\n   on = " + ", ".join([f"quire={','.join(result['features'])}", *result.get("knobs", [])])
-    for missing in core.not_on(result):
-        parts[0] += f"\n   NOTE: the feature {missing} was not on in the column \"on\""
+    parts[0] += "".join(f"\n   {note}" for note in column_notes(result))
     parts += [f"   NOTE: {note}" for note in result["notes"]]
     labels = core.labels_in_order(result["columns"].values())
     for group in groups(labels):
@@ -190,9 +203,14 @@ def summary_text(results: list[dict]) -> str:
     return align(["benchmark", "what", *names, "ratio"], rows, 2) + "\n"
 
 
-def probe_text(probe: dict) -> str:
-    """Return the machine probe as a table."""
-    rows = [
+def probe_rows(probe: dict) -> list[list[str]]:
+    """Return the names and values of the machine probe."""
+    return [
         [" ".join(row["keys"].values()), number(next(iter(row["metrics"].values()))["median"])] for row in probe["rows"]
     ]
-    return "== the machine (ns, or instructions under --icount)\n\n" + align(["probe", "ns"], rows, 1) + "\n"
+
+
+def probe_text(probe: dict) -> str:
+    """Return the machine probe as a table."""
+    return ("== the machine (ns, or instructions under --icount)\n\n"
+            + align(["probe", "ns"], probe_rows(probe), 1) + "\n")

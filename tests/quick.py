@@ -89,6 +89,7 @@ ROWS: list[tuple[str, str]] = [
     ("pyproject.toml", "lint"),
     ("guest/*", f"build tree ktap {INPUT}"),
     ("bench/attribut*", "attribute"),
+    ("bench/plots.py bench/report bench/reporting.py", f"html_report bench::test_json_and_report {INPUT}"),
     ("bench/pressure/simulate.py", "simulate"),
     ("bench/workloads.py", "bench docs"),
     ("bench/*", "bench"),
@@ -127,9 +128,9 @@ STYLE: list[tuple[str, str]] = [
 ]
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
-        "deb_tools", "docs", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off", "packages", "pg_regress",
-        "quick", "quirectl", "races", "reports", "scaling", "sets", "settings", "simulate", "splat", "suites",
-        "text_sets", "tree"}
+        "deb_tools", "docs", "html_report", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
+        "packages", "pg_regress", "quick", "quirectl", "races", "reports", "scaling", "sets", "settings", "simulate",
+        "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
