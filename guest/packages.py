@@ -24,7 +24,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "to lint": ("perl", "sparse"),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
     "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "erofs-utils",
-                  "squashfs-tools", "util-linux", "criu"),
+                  "squashfs-tools", "util-linux", "criu", "gdb"),
 }
 
 # Packages that only one command needs.

@@ -119,6 +119,7 @@ ROWS: list[tuple[str, str]] = [
     ("tests/workloads/redis.sh", "workloads::test_redis_snapshot"),
     ("tests/workloads/postgres.sh", "workloads::test_postgres"),
     ("tests/workloads/criu.sh tests/workloads/frozen.py", "workloads::test_frozen_and_thawed"),
+    ("tests/workloads/checkpoints.*", "workloads::test_checkpoints"),
     ("tests/workloads/*", "workloads::test_compiler_output"),
 ]
 # The static checks of a file, in addition to the tests of its row.

@@ -7,6 +7,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,24 @@ def test_frozen_and_thawed(guest: Callable[..., boot.Result]) -> None:
     assert result.status == 0, result.output
     assert counted(result, "fork/stats/tables_shared") > 0, result.output
     assert counted(result, "shm/stats/tables_joined") > 0, result.output
+
+
+@pytest.mark.debug
+def test_checkpoints(guest: Callable[..., boot.Result]) -> None:
+    """gdb's checkpoints are forks of a process that share its tables: what one writes, or gdb in it, no other sees."""
+    if not shutil.which("gdb"):
+        pytest.skip("gdb is not installed: make packages")
+    with tempfile.TemporaryDirectory(dir=paths.BUILD) as folder:
+        subprocess.run(["gcc", "-g", "-O0", "-Wall", "-Wextra", "-Werror", "-o", f"{folder}/checkpoints",
+                        str(WORKLOADS / "checkpoints.c")], check=True)
+        command = f"gdb -nx -batch -x {WORKLOADS}/checkpoints.gdb {folder}/checkpoints"
+        result = guest(f"echo 1 >/sys/kernel/mm/quire/fork/min_tables && {command} && {WORKLOADS}/checks.sh",
+                       append="quire=on", timeout=600)
+    assert result.status == 0, result.output
+    assert re.findall(r"^([a-z ,]+): (\d+)$", result.output, re.M) == [
+        ("process", "21"), ("first", "0"), ("first, changed", "11"), ("second", "0"), ("process again", "21"),
+        ("process alone with one", "21"), ("changed at the end", "0"), ("changed at the end", "21")], result.output
+    assert counted(result, "fork/stats/tables_shared") >= 8, result.output
 
 
 @pytest.mark.soak
