@@ -12,7 +12,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug soak suites coverage matrix bench results clean \
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-package soak suites coverage matrix bench results clean \
 	distclean
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
 	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|gcov|quire-jump|vanilla-jump)'
 	@echo 'make deb          all Debian packages, to install: kernel and tools (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
+	@echo 'make check-package  install, boot, use, upgrade and purge the packages of build/deb on a Debian machine'
 	@echo 'make deb-tools    the package of quirectl and what belongs to it alone; builds no kernel'
 	@echo 'make apt-repo     an apt repository in build/apt of the packages that were made (KEY=key of gpg, to sign it)'
 	@echo 'make packages     install what is missing (apt, and a Python venv in build/venv)'
@@ -43,6 +44,10 @@ kernel:
 
 deb: packages
 	@python3 -m guest.deb $(if $(CONFIG),--config $(CONFIG),--flavour $(FLAVOUR))
+
+check-package: packages
+	@ls build/deb/quire_*.deb >/dev/null 2>&1 || python3 -m guest.deb --flavour cloud-amd64
+	@$(TESTS) --name check-package -m soak --timeout 0 tests/test_installation.py
 
 deb-tools:
 	@python3 -m guest.deb_tools

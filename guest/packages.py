@@ -32,6 +32,7 @@ LATER: dict[str, tuple[str, ...]] = {
     "to package": ("debhelper",),
     "to build test suites": ("git", "autoconf", "automake", "m4", "pkg-config|pkgconf", "libcap-dev", "libnuma-dev",
                              "libpopt-dev"),
+    "for a machine": ("mmdebstrap", "e2fsprogs"),
     "for an apt repository": ("apt-utils", "dpkg-dev", "gpg", "gpg-agent"),
 }
 

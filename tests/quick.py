@@ -78,6 +78,7 @@ ROWS: list[tuple[str, str]] = [
     ("guest/deb.py guest/deb_tools.py guest/debhelper.py", "deb deb_meta deb_tools"),
     ("guest/deb_meta.py guest/meta/*", "deb_meta"),
     ("guest/apt_repo.py", "apt_repo"),
+    ("guest/machine.py", "installation"),
     ("tool/debian/* tool/examples/*", "deb_tools"),
     ("kernel/config/*", "config core"),
     ("guest/boot.py guest/run", f"build run {INPUT}"),
@@ -129,7 +130,7 @@ STYLE: list[tuple[str, str]] = [
 ]
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
-        "deb_tools", "docs", "html_report", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
+        "deb_tools", "docs", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
         "packages", "pg_regress", "quick", "quirectl", "races", "reports", "scaling", "sets", "settings", "simulate",
         "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A whole Debian machine: our packages are installed there by apt, booted by GRUB, upgraded and purged.
+
+make check-package runs the long test, and makes packages if there are none; the soak runs it if there are some.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from guest import apt_repo, boot, cli, debhelper, machine
+
+INSTALL = """
+set -ex
+update-grub
+echo 'deb [trusted=yes] file:/mnt/files ./' >/etc/apt/sources.list.d/quire.list
+apt-get -q update
+DEBIAN_FRONTEND=noninteractive apt-get -qy install quire
+quirectl default
+redis-cli set kept before
+su postgres -c "psql -qc 'create table kept as select generate_series(1, 1000) as n'"
+"""
+
+CHOOSE = """
+set -ex
+quirectl default quire
+"""
+
+SWITCH = """
+set -ex
+quirectl enable all
+quirectl knobs set fork mixed 1
+quirectl save
+systemctl is-enabled quire.service
+"""
+
+# 60 MB of small values: Redis has no huge pages, and its save forks.
+USE = """
+set -ex
+cat /sys/kernel/mm/quire/*/state
+systemctl is-active quire.service redis-server postgresql
+redis-cli eval 'for i = 1, 200000 do redis.call("set", "key" .. i, string.rep("x", 200)) end' 0
+redis-cli save
+redis-cli bgsave
+while redis-cli info persistence | grep rdb_bgsave_in_progress:1; do sleep 1; done
+redis-cli info persistence | grep rdb_last_bgsave_status:ok
+su postgres -c 'pgbench -q -i -s 2 && pgbench -n -c 4 -t 100'
+grep -H '[1-9]' /sys/kernel/mm/quire/{fork/stats/tables_shared,shm/stats/tables_joined,rmap/stats/borrowed}
+"""
+
+UPGRADE = """
+set -ex
+apt-get -q update
+DEBIAN_FRONTEND=noninteractive apt-get -qy upgrade
+"""
+
+PURGE = """
+set -ex
+dpkg-query -Wf '${Package} ${Version}\\n' '*quire*'
+cat /sys/kernel/mm/quire/*/state /sys/kernel/mm/quire/fork/mixed
+quirectl default
+DEBIAN_FRONTEND=noninteractive apt-get -qy purge quire quire-tools "linux-image-$(uname -r)"
+rm /etc/apt/sources.list.d/quire.list
+set +x
+find / -xdev -name '*quire*' ! -name '*[Rr]equire*' ! -path '/var/log/*' ! -path '/var/lib/apt/*' | sed 's/^/left: /'
+"""
+
+# What every boot says first, and what the servers say of their data.
+LOOK = """
+echo "release $(uname -r)"
+systemctl --failed --no-legend --plain | sed 's/^/failed: /'
+"""
+DATA = """
+redis-cli --raw get kept
+su postgres -c "psql -Atc 'select sum(n) from kept'"
+"""
+
+
+def newer(package: Path, to: Path) -> None:
+    """Write a package with the same files and a higher version into a folder."""
+    folder = to / "unpacked"
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run(["dpkg-deb", "-R", str(package), str(folder)], check=True)
+    control = folder / "DEBIAN/control"
+    text = control.read_text(encoding="utf-8")
+    # The package quire wants a kernel of its own version, or a newer one.
+    text = re.sub(r"^(Version: .*|Depends: .*linux-image-[^)]*)(?=\)|$)", r"\1+1", text, flags=re.M)
+    control.write_text(text, encoding="utf-8")
+    subprocess.run(["dpkg-deb", "-b", "--root-owner-group", str(folder), str(to)], check=True,
+                   stdout=subprocess.DEVNULL)
+    shutil.rmtree(folder)
+
+
+def repositories(folder: Path) -> tuple[Path, Path]:
+    """Make a repository of the packages that were made last, and one of newer versions of them."""
+    first, second = folder / "first", folder / "second"
+    made = [sorted(debhelper.OUTPUT.glob(pattern), key=lambda path: path.stat().st_mtime)[-1]
+            for pattern in ("linux-image-*.deb", "quire-tools_*.deb", "quire_*.deb")]
+    for to in (first, second):
+        to.mkdir()
+    for package in made:
+        shutil.copy2(package, first)
+        newer(package, second)
+    for to in (first, second):
+        apt_repo.write_indices(to)
+        apt_repo.write_release(to, "")
+    return first, second
+
+
+def lines(said: str, line: str) -> int:
+    """Return how often a line was printed."""
+    return said.splitlines().count(line)
+
+
+class Installed(machine.Machine):
+    """A machine whose kernel and units never complain."""
+
+    def said(self, step: str, command: str, files: Path | None = None) -> str:
+        """Boot, run a command that must succeed, and return what it printed."""
+        cli.progress(f"installation: {step}")
+        done = self.boot(LOOK + command, files, 1800)
+        print(f"{step}: {done.seconds:.0f} s\n{done.output}")
+        assert done.status == 0 and not done.splats, (step, done.splats, done.output[-3000:], done.console[-2000:])
+        assert "failed: " not in done.output, done.output
+        return done.output
+
+
+@pytest.mark.soak
+def test_install_use_upgrade_purge(tmp_path: Path) -> None:
+    """The stock kernel stays the default until it is chosen otherwise, and is what is left."""
+    if not list(debhelper.OUTPUT.glob("quire_*.deb")):
+        pytest.skip("build/deb has no packages: make check-package")
+    first, second = repositories(tmp_path)
+    machine.make_base()
+    with tempfile.TemporaryDirectory(dir=machine.HOME) as folder:
+        walk_through(Installed(Path(folder)), first, second)
+
+
+def walk_through(debian: Installed, first: Path, second: Path) -> None:
+    """Install from one repository, use, upgrade from the other, purge."""
+    stock = re.search(r"^release (.*)$", debian.said("install", INSTALL, first), re.M)
+    assert stock and "quire" not in stock[1]
+    assert f"release {stock[1]}\n" in debian.said("reboot, choose quire", CHOOSE)
+    said = debian.said("boot quire, switch all on", SWITCH)
+    quire = re.search(r"^release (.*-quire)$", said, re.M)
+    assert quire and "\nenabled\n" in said
+    said = debian.said("use", USE + DATA)
+    assert lines(said, "on") == 5 and lines(said, "before") == lines(said, "500500") == 1
+    assert len(re.findall(r"/stats/\w+:\d+$", said, re.M)) == 3
+    said = debian.said("upgrade", UPGRADE, second)
+    said = debian.said("boot the upgrade, purge it", DATA + PURGE)
+    assert f"release {quire[1]}\n" in said and said.count("+1\n") == 3 and lines(said, "on") == 5
+    assert "left: " not in said, said
+    said = debian.said("boot what is left", DATA)
+    assert f"release {stock[1]}\n" in said and lines(said, "before") == lines(said, "500500") == 1
+
+
+@pytest.fixture(name="folder")
+def fixture_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the disk of a fresh machine, and a QEMU that prints what the command says, or hangs."""
+    qemu = tmp_path / "qemu"
+    qemu.write_text(f"""#!/bin/sh
+cd {tmp_path}
+debugfs -R 'cat command' job.img 2>/dev/null >command
+debugfs -R 'cat files/one' job.img 2>/dev/null >>output
+printf 'booted\\r\\n' >console
+. ./command
+""", encoding="utf-8")
+    qemu.chmod(0o755)
+    (tmp_path / "base.img").write_text("a disk", encoding="utf-8")
+    monkeypatch.setattr(machine, "BASE", tmp_path / "base.img")
+    monkeypatch.setattr(machine, "make_base", lambda: None)
+    monkeypatch.setattr(boot, "QEMU", str(qemu))
+    return tmp_path
+
+
+def test_result_of_a_boot(folder: Path) -> None:
+    """The machine has the command and its files; the status, the output and the console come back, boot by boot."""
+    (folder / "some").mkdir()
+    (folder / "some/one").write_text("from a file\n", encoding="utf-8")
+    one = machine.Machine(folder)
+    assert one.disk.read_text(encoding="utf-8") == "a disk"
+    done = one.boot("echo \"== the command's status is 3\" >>output", folder / "some")
+    assert (done.status, done.output, done.console, done.splats) == (3, "from a file\n", "booted\n", [])
+    done = one.boot("echo BUG: unable to handle page fault >console; echo \"== the command's status is 0\" >output")
+    assert done.status == 0 and [found.kind for found in done.splats] == ["bug"]
+
+
+def test_machine_that_does_not_end(folder: Path) -> None:
+    """Without a status, or still running at the limit, a boot is an error that has the end of the console."""
+    one = machine.Machine(folder)
+    with pytest.raises(machine.MachineError, match=r"did not end the command; its console ends: booted"):
+        one.boot("true")
+    with pytest.raises(machine.MachineError, match=r"did not power off within 1 s"):
+        one.boot("echo \"== the command's status is 0\" >output; exec sleep 600", timeout=1)
+
+
+def test_disk_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the file with mmdebstrap's messages, and the next attempt begins anew."""
+    for name, value in (("HOME", tmp_path / "m"), ("LOG", tmp_path / "m/log"), ("STAMP", tmp_path / "m/base.json")):
+        monkeypatch.setattr(machine, name, value)
+    monkeypatch.setattr(machine.packages, "ensure", lambda group: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    mmdebstrap = tmp_path / "mmdebstrap"
+    mmdebstrap.write_text("#!/bin/sh\necho no network\nexit 1\n", encoding="utf-8")
+    mmdebstrap.chmod(0o755)
+    for _ in range(2):
+        with pytest.raises(machine.MachineError, match=r"mmdebstrap failed: see .*/m/log"):
+            machine.make_base()
+        assert (tmp_path / "m/log").read_text(encoding="utf-8") == "no network\n"
