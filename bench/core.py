@@ -81,14 +81,17 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to run a benchmark: by which clock, at what size, and whether to count on kernels with jump labels.
+    """How to run a benchmark: by which clock, at what size, and on which kernels.
 
+    With jump, instructions are counted on kernels with jump labels. With packages, the kernels are those that are
+    installed on a Debian machine: Debian's and ours.
     cpus is the number of CPUs of a guest that is measured by the clock; a guest in which instructions are counted has
     one.
     """
 
     icount: bool = False
     jump: bool = False
+    packages: bool = False
     quick: bool = False
     tiny: bool = False
     cpus: int = 2

@@ -8,6 +8,7 @@ only written again from the JSON and from the aims that the benchmarks state.
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from bench import core, runner, storage, table, workloads
 from guest import boot, cli, paths
 
 PAPER = core.HERE.parent / "docs" / "results.md"
+PACKAGES_PAPER = core.HERE.parent / "docs" / "packages.md"
 README = core.HERE.parent / "README.md"
 BEGIN, END = "<!-- measured: begin (bench/publish writes this) -->", "<!-- measured: end -->"
 CLOCKS = {"icount": "--icount", "time": "--clock"}
@@ -28,13 +30,28 @@ are repeatable, times under emulation are ratios at best. A score "12x" is vanil
 x is the value divided by the base, and where there is no base it is the value. Metrics are in the unit that their names
 say; counted, a nanosecond is an instruction. Each benchmark links to its rows.
 """
+PACKAGES_INTRO = """# Results on installed kernels
+
+Written by `bench/publish` from the JSON in `bench/results/packages`. A Debian 12 machine has two kernels of the same
+base: Debian's own for virtual machines (cloud-amd64), which is the column vanilla, and that of our package, made by
+`make deb FLAVOUR=cloud-amd64`, for the columns off and on. Both have Debian's configuration. With it the kernel always
+tries transparent huge pages, and a heap of these has few page tables that `fork` could share: benchmarks that need
+small pages ask for them by madvise(), as Redis does by prctl(). Memory is cleared when it is allocated (init_on_alloc).
+[results.md](results.md) has the same benchmarks on the lean kernels of the guests, and explains the columns; its score
+is repeated here.
+
+The two kernels are not of one build. The main difference is that ours has no Xen PV: Debian's writes and reads
+page-table entries by calls that Xen could replace, and pays for them where page tables are copied and freed. The score
+of off, the same row with all features off, shows how much of a gain is that and not the feature.
+"""
 # The aim of bench/attribute, which keeps no result.
 NO_ROW = """One more aim is missed and has no row: most of the reverse map's instructions in a pipeline of two commands
 were to go, and few did ([rmap.md]({page}#where-instructions-go))."""
 CONDITIONS = """The figures are from an emulated guest ({emulators}), in instructions or, where the table says "clock",
-in emulated time, with a lean configuration (tinyconfig with `kernel/config/guest.config`) and not Debian's: both clocks
-overstate what zeroing and copying cost, and neither knows the caches and TLBs of hardware
-([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "off" is what the same row reads with all features off."""
+in emulated time, with a lean configuration (tinyconfig with `kernel/config/guest.config`) and not Debian's, with which
+some were measured, too ([docs/packages.md](docs/packages.md)). Both clocks overstate what zeroing and copying cost, and
+neither knows the caches and TLBs of hardware ([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "off" is what the
+same row reads with all features off."""
 
 
 def command(result: dict) -> str:
@@ -42,6 +59,8 @@ def command(result: dict) -> str:
     repeat = f" --repeat {result['runs']}" if result["runs"] > 1 else ""
     quick = " --quick" if result["quick"] else ""
     jump = " --jump" if result.get("jump") else ""
+    if result.get("packages"):
+        jump = " --packages"
     return f"bench/run {CLOCKS[result['clock']]}{jump}{quick}{repeat} {result['name']}"
 
 
@@ -154,6 +173,25 @@ def paper(data: dict) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def packages_paper(data: dict, lean: dict) -> str:
+    """Return docs/packages.md: all aims that installed kernels were measured for, beside the lean kernels' scores."""
+    rows, shapes = [], []
+    for result in data["results"]:
+        for aim in core.load(result["name"]).aims:
+            found = core.achieved(aim, result) if aim.clock == result["clock"] else None
+            if not found:
+                continue
+            there = core.achieved(aim, core.find(lean["results"], result["name"], aim.clock))
+            pair = (aim.column, aim.against) == ("on", "vanilla")
+            off = core.achieved(dataclasses.replace(aim, column="off"), result) if pair else None
+            rows.append([result["name"], aim.text, aim.metric, table.made_of(aim, found), table.score_of(aim, found),
+                         table.wanted(aim), table.verdict(core.met(aim, found)),
+                         table.score_of(aim, off) if off else "-", table.score_of(aim, there)])
+        shapes.append(f"* {result['name']}: {table.conditions(result)}: `{command(result)}`")
+    header = ["benchmark", "what", "metric", "base → value", "score", "aim", "", "score of off", "score, lean"]
+    return "\n".join([PACKAGES_INTRO, cli.markdown(header, rows), "\nConditions:\n", *shapes]) + "\n"
+
+
 def by_workload(data: dict) -> str:
     """Return the README's table by workload, the conditions, and the missed aims that have no place in the table."""
     results = data["results"]
@@ -192,17 +230,20 @@ def merge(data: dict, results: list[dict], probe: dict | None, clock: str) -> di
     return {**probes, storage.PROBES[clock]: probe or probes[storage.PROBES[clock]], "results": merged}
 
 
-def files_of(data: dict) -> dict[Path, str]:
-    """Return the text of each file that is written: the data, and all documents."""
+def files_of(data: dict, packages: dict) -> dict[Path, str]:
+    """Return the text of each file that is written: the data of lean and of installed kernels, and all documents."""
     rows = {f"{name}.md": rows_paper(name, data) for name in core.names()}
     kept = {**storage.texts(data), **{name: text for name, text in rows.items() if text}}
     readme = with_table(README.read_text(encoding="utf-8"), data)
-    return {**{storage.FOLDER / name: text for name, text in kept.items()}, PAPER: paper(data), README: readme}
+    return {**{storage.FOLDER / name: text for name, text in kept.items()},
+            **{storage.PACKAGES / name: text for name, text in storage.texts(packages).items()},
+            **({PACKAGES_PAPER: packages_paper(packages, data)} if packages["results"] else {}),
+            PAPER: paper(data), README: readme}
 
 
-def store(data: dict) -> None:
+def store(data: dict, packages: dict) -> None:
     """Write the data and all documents."""
-    for path, text in files_of(data).items():
+    for path, text in files_of(data, packages).items():
         path.parent.mkdir(exist_ok=True)
         paths.write_whole(path, text)
 
@@ -215,8 +256,8 @@ def check_origin(options: core.Options) -> None:
                               f"make kernel VARIANT={variant}")
 
 
-def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
-    """Run benchmarks and store each result when it is ready; returns what failed."""
+def measure(names: list[str], clocks: list[str], quick: bool, packages: bool) -> list[str]:
+    """Run benchmarks, on installed kernels or on lean ones; store each result when it is ready; return what failed."""
     failed = []
 
     def progress(text: str) -> None:
@@ -228,13 +269,16 @@ def measure(names: list[str], clocks: list[str], quick: bool) -> list[str]:
             boots = dict(core.load(name).boots).get(clock)
             if not boots:
                 continue
-            options = core.Options(icount=clock == "icount", jump=clock == "icount", quick=quick)
+            options = core.Options(icount=clock == "icount", jump=clock == "icount" and not packages, quick=quick,
+                                   packages=packages)
             check_origin(options)
             wanted = [name] if name != "machine" else []  # the probe runs before any benchmark
             probe, results, wrong = runner.run_all(
                 wanted, list(core.COLUMNS), options, boots, progress, probe=probe
             )
-            store(merge(storage.load(storage.FOLDER), results, probe, clock))
+            data = {False: storage.load(storage.FOLDER), True: storage.load(storage.PACKAGES)}
+            data[packages] = merge(data[packages], results, probe, clock)
+            store(data[False], data[True])
             failed += wrong
     return failed
 
@@ -244,6 +288,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.Parser(prog="bench/publish", description=__doc__)
     parser.add_argument("--run", action="store_true", help="measure first: vanilla, off and on, at full size")
     parser.add_argument("--clock", choices=list(CLOCKS), help="measure only by this clock")
+    parser.add_argument("--packages", action="store_true", help="measure installed kernels, for docs/packages.md")
     parser.add_argument("--quick", action="store_true", help="measure with small sizes")
     parser.add_argument("names", nargs="*", metavar="NAME", help="measure only these benchmarks")
     args = parser.parse_args(argv)
@@ -252,8 +297,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.run:
             names = args.names or [n for n in core.names() if n != "machine"]
-            failed = measure(names, [args.clock] if args.clock else list(CLOCKS), args.quick)
-        store(storage.load(storage.FOLDER))
+            failed = measure(names, [args.clock] if args.clock else list(CLOCKS), args.quick, args.packages)
+        store(storage.load(storage.FOLDER), storage.load(storage.PACKAGES))
     except (core.BenchError, boot.BootError, OSError, ValueError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
@@ -261,6 +306,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     for text in failed:
         print(f"error: FAILED {text}", file=sys.stderr)
-    written = [path.relative_to(core.HERE.parent) for path in (PAPER, storage.FOLDER, README)]
+    written = [path.relative_to(core.HERE.parent) for path in (PAPER, PACKAGES_PAPER, storage.FOLDER, README)
+               if path.exists()]
     print(f"written: {', '.join(map(str, written))}")
     return 1 if failed else 0

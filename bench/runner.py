@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import core, table
-from guest import boot, build, cli, paths
+from bench import core, packaged, table
+from guest import boot, build, cli, machine, paths
 
 REPO = core.HERE.parent
 OUT = REPO / "build" / "bench"
@@ -56,6 +56,10 @@ Progress = Callable[[str], None]
 def kernel_of(column: str, options: core.Options) -> str:
     """Return the kernel variant of a column; if options ask for it, the one with jump labels to count instructions."""
     variant = core.column_of(column).variant
+    if options.packages:
+        if variant not in packaged.KERNELS:
+            raise core.BenchError(f"no package has the kernel {variant}: leave --packages or this column out")
+        return packaged.KERNELS[variant][0]
     with_labels = f"{variant}-jump"
     return with_labels if options.icount and options.jump and with_labels in build.FRAGMENTS else variant
 
@@ -118,21 +122,25 @@ def base_version() -> str:
 
 def check_kernels(columns: list[str], options: core.Options) -> None:
     """Raise BenchError if a kernel that is needed has not been built."""
-    for variant in sorted({kernel_of(c, options) for c in columns}):
+    variants = sorted({kernel_of(c, options) for c in columns})
+    if options.packages:
+        packaged.package()
+        return
+    for variant in variants:
         if variant not in build.FRAGMENTS:
             raise core.BenchError(f"no kernel variant {variant!r}; there are: {', '.join(build.FRAGMENTS)}")
         if not (REPO / "build" / variant / "bzImage").exists():
             raise core.BenchError(f"the kernel {variant} is not built: run make kernel VARIANT={variant} first")
 
 
-def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> core.Run:
-    """Boot the column's kernel once, run the benchmark in it, and return what it printed."""
+def boot_guest(benchmark: core.Benchmark, column: str, options: core.Options) -> boot.Result:
+    """Boot a kernel of our own once, and return what the benchmark's script did in the guest."""
     folder = OUT / "scripts"
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"{benchmark.name}-{os.getpid()}.sh"
     script.write_text(guest_script(benchmark, options), encoding="utf-8")
     try:
-        result = boot.run(
+        return boot.run(
             ["sh", str(script)],
             kernel=kernel_of(column, options),
             memory=benchmark.memory,
@@ -144,6 +152,23 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
         )
     finally:
         script.unlink()
+
+
+def boot_package(benchmark: core.Benchmark, column: str, options: core.Options) -> boot.Result:
+    """Boot an installed kernel once, and return what the benchmark's script did on its machine."""
+    if benchmark.numa > 1:
+        raise core.BenchError(f"{benchmark.name} needs several NUMA nodes: leave --packages out")
+    programs = [OUT / "bin" / name for name in programs_of(benchmark, options)]
+    # A whole Debian boots first.
+    done = packaged.run(guest_script(benchmark, options), programs, core.column_of(column).variant,
+                        machine.Direct("", append_of(column, benchmark, options), benchmark.memory, options.guest_cpus,
+                                       options.icount), benchmark.timeout + 900)
+    return boot.Result(boot.SPLAT if done.splats else done.status, done.output, done.console, done.splats)
+
+
+def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> core.Run:
+    """Boot the column's kernel once, run the benchmark on it, and return what it printed."""
+    result = (boot_package if options.packages else boot_guest)(benchmark, column, options)
     if result.status:
         tail = "\n".join((result.output or "").splitlines()[-15:])
         splats = "\n".join(str(s) for s in result.splats)
@@ -177,7 +202,8 @@ def origin_of_kernel(variant: str) -> dict[str, str]:
 
 def accelerator(column: str, options: core.Options) -> str:
     """Return the accelerator that runs the guest: KVM or TCG."""
-    return "KVM" if not options.icount and boot.kvm_works(kernel_of(column, options)) else "TCG"
+    emulated = options.icount or options.packages or not boot.kvm_works(kernel_of(column, options))
+    return "TCG" if emulated else "KVM"
 
 
 def measure(
@@ -211,7 +237,8 @@ def measure(
         "host": {"cpus": os.cpu_count(), "load": round(load, 1)},
         "clock": "icount" if options.icount else "time",
         "quick": options.quick or options.tiny,
-        "jump": options.icount and options.jump,
+        "jump": options.icount and (options.jump or options.packages),
+        "packages": options.packages,
         "runs": repeat,
         "guest": {
             "memory": benchmark.memory,
@@ -224,10 +251,11 @@ def measure(
 
 
 def path_of(result: dict) -> Path:
-    """Return the path of a result: by its clock, with the number of CPUs in the name if it is not the default."""
+    """Return the path of a result: by its clock and kernels, with the number of CPUs in the name if it is unusual."""
     cpus = result["guest"]["cpus"]
     usual = cpus == dataclasses.replace(core.Options(), icount=result["clock"] == "icount").guest_cpus
-    return OUT.joinpath(result["clock"], f"{result['name']}{'' if usual else f'-{cpus}cpus'}.json")
+    folder = OUT / "packages" if result.get("packages") else OUT
+    return folder.joinpath(result["clock"], f"{result['name']}{'' if usual else f'-{cpus}cpus'}.json")
 
 
 def save(result: dict, probe: dict | None, path: Path | None = None) -> Path:
@@ -290,6 +318,8 @@ def command_line() -> cli.Parser:
     clock.add_argument("--clock", action="store_true", help="measure time, with two CPUs (the default)")
     parser.add_argument("--jump", action="store_true",
                         help="with --icount: on the kernels with jump labels (make kernel VARIANT=quire-jump)")
+    parser.add_argument("--packages", action="store_true",
+                        help="on installed kernels: Debian's own, and that of the package in build/deb (make deb)")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--cpus", type=cpu_counts, metavar="N,...",
                         help="by the clock: measure in guests with so many CPUs, one after the other (default 2)")
@@ -328,6 +358,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error("--jump needs --icount: docs/build.md says why")
     if args.cpus and args.icount:
         parser.error("--cpus does not go with --icount, whose guest has one CPU")
+    if args.packages and args.jump:
+        parser.error("--jump does not go with --packages, whose kernels have jump labels")
     if args.repeat < 1:
         parser.error("--repeat takes a whole number above 0")
     if args.gate is not None and not {"vanilla", "off"} <= set(args.columns):
@@ -373,7 +405,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the guest is ended too
     clocks = ("icount",) if args.icount else ("icount", "time")
     names = args.names or [n for n in core.names() if set(dict(core.load(n).boots)) & set(clocks) and n != "machine"]
-    options = core.Options(icount=args.icount, jump=args.jump, quick=args.quick)
+    options = core.Options(icount=args.icount, jump=args.jump, packages=args.packages, quick=args.quick)
     try:
         probe, results, failed = run_with_cpus(names, args, options)
         if args.gate is not None:

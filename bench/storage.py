@@ -14,6 +14,7 @@ from typing import Any
 from bench import core
 
 FOLDER = core.HERE / "results"
+PACKAGES = FOLDER / "packages"  # of installed kernels
 PROBES = {"icount": "machine", "time": "machine_time"}
 MEND = "restore it from git, or delete it and measure again: bench/publish --run"
 

@@ -94,7 +94,8 @@ def conditions(result: dict) -> str:
     clock = "instructions (1 ns = 1 instruction, shift=0)" if result["clock"] == "icount" else "time"
     guest = result["guest"]
     host = result.get("host")
-    labels = ", kernels with jump labels" if result.get("jump") else ""
+    labels = (", Debian's kernel and ours as packages" if result.get("packages") else
+              ", kernels with jump labels" if result.get("jump") else "")
     nodes = f" on {guest['numa']} NUMA nodes" if guest.get("numa", 1) > 1 else ""
     others = f", {host['load']} tasks running on the host's {host['cpus']} CPUs before" if host else ""
     return (

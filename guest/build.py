@@ -282,7 +282,7 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _origin() -> dict[str, str]:
+def origin() -> dict[str, str]:
     """Return what our part of a kernel is built from: its last commit, the date, and whether it has been edited since.
     """
     commit, _, date = _git("log", "-1", "--format=%h %cs").partition(" ")
@@ -302,7 +302,7 @@ def build(variant: str) -> Path:
         _install(objects / "vmlinux", paths.BUILD / variant / "vmlinux")
         _install(objects / ".config", paths.BUILD / variant / "config")
         _install(built, image)
-    paths.write_whole(paths.BUILD / variant / "origin.json", json.dumps(_origin()))
+    paths.write_whole(paths.BUILD / variant / "origin.json", json.dumps(origin()))
     _note(f"build of {variant}", variant, done, start)
     print(f"{variant}: {done} objects compiled in {time.monotonic() - start:.0f} s, "
           f"{image.relative_to(paths.REPO)}", file=sys.stderr, flush=True)

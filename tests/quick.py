@@ -52,7 +52,7 @@ ROWS: list[tuple[str, str]] = [
     ("suites/coverage* suites/covering.py", "covering"),
     ("suites/matrix suites/bases.py", "bases"),
     ("suites/*", "suites"),
-    ("bench/results/* docs/results.md", f"docs {PAPERS}"),
+    ("bench/results/* docs/results.md docs/packages.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
     ("kernel/overlay/Documentation/* *.md COPYING .gitignore", "docs"),
     ("docs/man/*", "docs quirectl settings deb_tools"),
@@ -90,6 +90,7 @@ ROWS: list[tuple[str, str]] = [
     ("pyproject.toml", "lint"),
     ("guest/*", f"build tree ktap {INPUT}"),
     ("bench/attribut*", "attribute"),
+    ("bench/packaged.py", "packaged"),
     ("bench/plots.py bench/report bench/reporting.py", f"html_report bench::test_json_and_report {INPUT}"),
     ("bench/pressure/simulate.py", "simulate"),
     ("bench/workloads.py", "bench docs"),
@@ -131,8 +132,8 @@ STYLE: list[tuple[str, str]] = [
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
-        "packages", "pg_regress", "quick", "quirectl", "races", "reports", "scaling", "sets", "settings", "simulate",
-        "splat", "suites", "text_sets", "tree"}
+        "packaged", "packages", "pg_regress", "quick", "quirectl", "races", "reports", "scaling", "sets", "settings",
+        "simulate", "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -410,11 +410,12 @@ def test_any_kernel_can_be_a_column() -> None:
 
 def test_papers_are_written_from_the_data() -> None:
     """docs/results.md, the README's table and all of bench/results are what bench/publish makes from the data."""
-    files = publishing.files_of(storage.load(storage.FOLDER))
+    files = publishing.files_of(storage.load(storage.FOLDER), storage.load(storage.PACKAGES))
     assert {publishing.PAPER, publishing.README, storage.FOLDER / "machine.md"} <= set(files)
     for path, text in files.items():
         assert path.is_file() and path.read_text(encoding="utf-8") == text, f"{path}: run bench/publish"
-    assert not set(storage.FOLDER.iterdir()) - set(files), "bench/publish does not write these: delete them"
+    there = {path for path in storage.FOLDER.rglob("*") if path.is_file()}
+    assert not there - set(files), "bench/publish does not write these: delete them"
 
 
 def stored(data: dict, folder: Path) -> dict:
@@ -474,7 +475,7 @@ def test_results_replace_older_ones(result: dict) -> None:
 def test_the_probe_alone_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """If it is named as a benchmark, the machine probe is made and stored, without a result beside it."""
     probe = a_column({"x": [5]})
-    stored_data: list[dict] = []
+    stored_data: list[tuple[dict, dict]] = []
 
     def run_all(names: list[str], *_: object, **_options: object) -> tuple[dict, list[dict], list[str]]:
         assert not names
@@ -482,10 +483,11 @@ def test_the_probe_alone_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(runner, "run_all", run_all)
     monkeypatch.setattr(publishing, "check_origin", lambda options: None)
-    monkeypatch.setattr(publishing, "store", stored_data.append)
-    before = storage.load(storage.FOLDER)
-    assert publishing.measure(["machine"], ["icount"], quick=False) == []
-    assert stored_data == [{**before, "machine": probe}]
+    monkeypatch.setattr(publishing, "store", lambda lean, packages: stored_data.append((lean, packages)))
+    lean, installed = storage.load(storage.FOLDER), storage.load(storage.PACKAGES)
+    assert publishing.measure(["machine"], ["icount"], quick=False, packages=False) == []
+    assert publishing.measure(["machine"], ["icount"], quick=False, packages=True) == []
+    assert stored_data == [({**lean, "machine": probe}, installed), (lean, {**installed, "machine": probe})]
 
 
 def test_missed_aims_are_in_the_results(result: dict) -> None:
