@@ -371,7 +371,8 @@ def _test() -> str:
     return os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
 
 
-def _start_again(reason: str, attempt: int) -> None:
+def start_again(reason: str, attempt: int) -> None:
+    """Tell, and note for the report of a test run, that a guest is started again, and why."""
     print(f"guest: {reason}; starting it again", file=sys.stderr, flush=True)
     paths.note("restarts", test=_test(), reason=reason, attempt=attempt)
 
@@ -424,7 +425,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
             if not failed or attempt == ATTEMPTS or (failed == "command" and not rerun):
                 break
             rerun = rerun and failed != "command"
-            _start_again(result.reason, attempt)
+            start_again(result.reason, attempt)
     return result
 
 

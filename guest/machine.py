@@ -12,6 +12,8 @@ the configuration on the disk, which update-grub makes in the machine.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import re
@@ -38,8 +40,11 @@ DISK_SIZE = "6G"
 # Emulated CPUs execute the breakpoints that the kernel writes into its code while it patches a jump label; QEMU 7.2
 # lets a kernel with jump labels and two of them die of one now and then, at boot, too.
 MEMORY, CPUS = "2G", 1
+BEGUN = "== the command begins\n"
 STATUS = re.compile(r"^== the command's status is (\d+)$", re.M)
 
+# A kernel that panics ends the machine, as QEMU has -no-reboot.
+OPTIONS = "console=ttyS0 no_timer_check panic=1"
 # The unit's target comes after all that an ordinary boot starts.
 FILES = {
     "etc/hostname": "machine\n",
@@ -58,13 +63,14 @@ ExecStart=/usr/local/sbin/job
     "usr/local/sbin/job": """#!/bin/bash
 stty -F /dev/ttyS1 raw
 mount -o ro /dev/vdb /mnt
+echo "== the command begins" >/dev/ttyS1
 bash /mnt/command </dev/null >/dev/ttyS1 2>&1
 echo "== the command's status is $?" >/dev/ttyS1
 systemctl --no-block poweroff
 """,
-    "etc/default/grub.d/serial.cfg": """GRUB_TIMEOUT=0
+    "etc/default/grub.d/serial.cfg": f"""GRUB_TIMEOUT=0
 GRUB_TERMINAL=serial
-GRUB_CMDLINE_LINUX="console=ttyS0 no_timer_check"
+GRUB_CMDLINE_LINUX="{OPTIONS}"
 """,
 }
 # mmdebstrap runs it outside the new root, whose path is $1, with the users of the root.
@@ -75,7 +81,7 @@ ln -sf job.target "$1/etc/systemd/system/default.target"
 rm -f "$1/etc/apt/sources.list" "$1"/etc/apt/sources.list.d/*
 # The root has no device yet, so update-grub cannot make this: GRUB boots the stock kernel, which makes it.
 cat >"$1/boot/grub/grub.cfg" <<END
-linux /vmlinuz root=/dev/vda ro console=ttyS0 no_timer_check
+linux /vmlinuz root=/dev/vda ro $OPTIONS
 initrd /initrd.img
 boot
 END
@@ -115,15 +121,25 @@ def _run(command: list[str], log: Path, **environment: str) -> None:
         raise MachineError(f"{command[0]} failed: see {log}")
 
 
+def lock() -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of the disks that several machines are made from."""
+    return paths.locked(HOME, "another command that makes or copies a machine's disk")
+
+
 def make_base() -> None:
-    """Make the disk of a fresh machine, unless there is one of these packages. Raises MachineError."""
+    """Make the disk of a fresh machine, unless there is one of these packages.
+
+    Raises MachineError. Context: the caller holds lock().
+    """
     wanted = {"sources": " ".join(SOURCES), "contents": " ".join(CONTENTS), "size": DISK_SIZE,
-              "files": json.dumps(FILES), "customize": CUSTOMIZE}
+              "files": json.dumps(FILES), "customize": CUSTOMIZE, "options": OPTIONS}
     if paths.read_stamp(STAMP) == wanted and BASE.exists():
         return
     packages.ensure("for a machine")
-    shutil.rmtree(HOME, ignore_errors=True)
-    HOME.mkdir(parents=True)
+    for path in (STAMP, BASE, GRUB, LOG):
+        path.unlink(missing_ok=True)
+    for folder in ("files", "root"):
+        shutil.rmtree(HOME / folder, ignore_errors=True)
     for name, text in FILES.items():
         path = HOME / "files" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +149,7 @@ def make_base() -> None:
              "debconf-set-selections", f"--customize-hook={CUSTOMIZE}"]
     _run(["mmdebstrap", "--variant=important", f"--include={','.join(CONTENTS)}", "--format=null",
           "--aptopt=APT::Install-Recommends \"false\"", *hooks, SUITE, "-", *SOURCES], LOG,
-         FILES=str(HOME / "files"), OUTPUT=str(HOME), SIZE=DISK_SIZE)
+         FILES=str(HOME / "files"), OUTPUT=str(HOME), SIZE=DISK_SIZE, OPTIONS=OPTIONS)
     paths.write_whole(STAMP, json.dumps(wanted))
 
 
@@ -142,7 +158,7 @@ class Direct:
     """A kernel of the disk that QEMU starts itself, with its initramfs, for a measurement.
 
     Only the command runs, without servers and other units. The disk stays as it is. With `icount` there is one CPU, and
-    time counts instructions.
+    time counts instructions. A kernel that dies before the command begins is started again, as a guest is.
     """
 
     release: str
@@ -156,7 +172,10 @@ class Machine:
     """A machine with a disk of its own, which a boot may change."""
 
     def __init__(self, folder: Path, base: Path | None = None) -> None:
-        """Copy the disk of a fresh machine into a folder, or use one as it is. Raises MachineError."""
+        """Copy the disk of a fresh machine into a folder, or use one as it is.
+
+        Raises MachineError. Context: to copy a disk, the caller holds lock().
+        """
         self.folder = folder
         self.disk, self.job = base or folder / "disk.img", folder / "job.img"
         if not base:
@@ -179,7 +198,7 @@ class Machine:
                  self.folder / "log")
             if not (self.folder / file).exists():  # debugfs says nothing by its exit status
                 raise MachineError(f"the machine's disk has no /boot/{name}-{direct.release}")
-        append = f"root=/dev/vda ro console=ttyS0 no_timer_check systemd.unit=job.service {direct.append}"
+        append = f"root=/dev/vda ro {OPTIONS} systemd.unit=job.service {direct.append}"
         clock = ["-icount", "shift=0,sleep=off"] if direct.icount else []
         return ["-kernel", f"{self.folder}/kernel", "-initrd", f"{self.folder}/initrd", "-append", append, "-snapshot",
                 "-smp", str(1 if direct.icount else direct.cpus), "-m", direct.memory, "-cpu", "max", *clock]
@@ -203,30 +222,43 @@ class Machine:
         `timeout`, in seconds, is for the whole boot. Raises MachineError if the machine does not power itself off by
         then, or without having run the command.
         """
+        self._write_job(command, files)
+        for attempt in itertools.count(1):
+            begun = time.monotonic()
+            late = "" if self._qemu_ends(self._command(direct), timeout) else f" within {timeout:.0f} s"
+            console, (_, started, output) = self._read("console"), self._read("output").partition(BEGUN)
+            if started or late or not direct or attempt == boot.ATTEMPTS:
+                break
+            boot.start_again("the machine died before its command began", attempt)
+        said = STATUS.search(output)
+        if late or not said:
+            raise MachineError(f"the machine did not {'power off' if said else 'end the command'}{late}; its console "
+                               f"ends: {console[-2000:]}\nand its output: {output[-2000:]}")
+        return Done(int(said[1]), output[:said.start()], console, splat.find(console), time.monotonic() - begun)
+
+    def _write_job(self, command: str, files: Path | None) -> None:
+        """Make the disk with the command and its files. Raises MachineError."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             job = Path(name)
             (job / "command").write_text(command, encoding="utf-8")
             if files:
                 shutil.copytree(files, job / "files")
             self.job.unlink(missing_ok=True)
-            size = sum(path.stat().st_size for path in job.rglob("*")) // 1024 + 16 * 1024
-            _run(["mke2fs", "-q", "-t", "ext4", "-d", str(job), str(self.job), f"{size}k"], self.folder / "log")
+            size = sum(path.stat().st_size for path in job.rglob("*")) // 1000 + 16 * 1024  # 2 % for ext4's own
+            _run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", str(job), str(self.job),
+                  f"{size}k"], self.folder / "log")
+
+    def _qemu_ends(self, command: list[str], timeout: float) -> bool:
+        """Run QEMU until it ends, or for `timeout` seconds, and say whether it ended itself."""
         for name in ("console", "output"):
             (self.folder / name).unlink(missing_ok=True)
-        begun = time.monotonic()
         with open(self.folder / "log", "ab") as log:
-            qemu = subprocess.Popen(self._command(direct), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             qemu.wait(timeout)
-            late = ""
+            return True
         except subprocess.TimeoutExpired:
-            late = f" within {timeout:.0f} s"
+            return False
         finally:
             qemu.kill()
             qemu.wait()
-        console, output = self._read("console"), self._read("output")
-        said = STATUS.search(output)
-        if late or not said:
-            raise MachineError(f"the machine did not {'power off' if said else 'end the command'}{late}; its console "
-                               f"ends: {console[-2000:]}\nand its output: {output[-2000:]}")
-        return Done(int(said[1]), output[:said.start()], console, splat.find(console), time.monotonic() - begun)

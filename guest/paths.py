@@ -67,13 +67,18 @@ def notes(name: str, since: float = 0.0) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def build_lock() -> Iterator[None]:
-    """Hold build/.lock, waiting for another holder (and saying so)."""
-    BUILD.mkdir(exist_ok=True)
-    with open(BUILD / ".lock", "w", encoding="utf-8") as lock:
+def locked(folder: Path, holder: str) -> Iterator[None]:
+    """Hold the file .lock of a folder, waiting for another holder, and saying for what."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("waiting for another build in this tree", file=sys.stderr, flush=True)
+            print(f"waiting for {holder}", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def build_lock() -> contextlib.AbstractContextManager[None]:
+    """Hold build/.lock, which whatever changes a tree or its objects needs."""
+    return locked(BUILD, "another build in this tree")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from guest import apt_repo, boot, cli, debhelper, machine
+from guest import apt_repo, boot, cli, debhelper, machine, paths
 
 INSTALL = """
 set -ex
@@ -67,7 +67,7 @@ cat /sys/kernel/mm/quire/*/state /sys/kernel/mm/quire/fork/mixed
 quirectl default
 DEBIAN_FRONTEND=noninteractive apt-get -qy purge quire quire-tools "linux-image-$(uname -r)"
 rm /etc/apt/sources.list.d/quire.list
-set +x
+set +x -o pipefail
 find / -xdev -name '*quire*' ! -name '*[Rr]equire*' ! -path '/var/log/*' ! -path '/var/lib/apt/*' | sed 's/^/left: /'
 """
 
@@ -137,9 +137,12 @@ def test_install_use_upgrade_purge(tmp_path: Path) -> None:
     if not list(debhelper.OUTPUT.glob("quire_*.deb")):
         pytest.skip("build/deb has no packages: make check-package")
     first, second = repositories(tmp_path)
-    machine.make_base()
+    with machine.lock():
+        machine.make_base()
     with tempfile.TemporaryDirectory(dir=machine.HOME) as folder:
-        walk_through(Installed(Path(folder)), first, second)
+        with machine.lock():
+            debian = Installed(Path(folder))
+        walk_through(debian, first, second)
 
 
 def walk_through(debian: Installed, first: Path, second: Path) -> None:
@@ -167,9 +170,12 @@ def fixture_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     qemu = tmp_path / "qemu"
     qemu.write_text(f"""#!/bin/sh
 cd {tmp_path}
-debugfs -R 'cat command' job.img 2>/dev/null >command
-debugfs -R 'cat files/one' job.img 2>/dev/null >>output
 printf 'booted\\r\\n' >console
+echo boot >>boots
+[ "$(wc -l <boots)" -gt "$(cat deaths 2>/dev/null || echo 0)" ] || exit 0
+debugfs -R 'cat command' job.img 2>/dev/null >command
+printf '== the command begins\\r\\n' >>output
+debugfs -R 'cat files/one' job.img 2>/dev/null >>output
 . ./command
 """, encoding="utf-8")
     qemu.chmod(0o755)
@@ -188,7 +194,7 @@ def test_result_of_a_boot(folder: Path) -> None:
     assert one.disk.read_text(encoding="utf-8") == "a disk"
     done = one.boot("echo \"== the command's status is 3\" >>output", folder / "some")
     assert (done.status, done.output, done.console, done.splats) == (3, "from a file\n", "booted\n", [])
-    done = one.boot("echo BUG: unable to handle page fault >console; echo \"== the command's status is 0\" >output")
+    done = one.boot("echo BUG: unable to handle page fault >console; echo \"== the command's status is 0\" >>output")
     assert done.status == 0 and [found.kind for found in done.splats] == ["bug"]
 
 
@@ -198,19 +204,41 @@ def test_machine_that_does_not_end(folder: Path) -> None:
     with pytest.raises(machine.MachineError, match=r"did not end the command; its console ends: booted"):
         one.boot("true")
     with pytest.raises(machine.MachineError, match=r"did not power off within 1 s"):
-        one.boot("echo \"== the command's status is 0\" >output; exec sleep 600", timeout=1)
+        one.boot("echo \"== the command's status is 0\" >>output; exec sleep 600", timeout=1)
+
+
+@pytest.mark.parametrize(("deaths", "direct", "boots"), [(0, True, 1), (2, True, 3), (3, True, 3), (1, False, 1)])
+def test_kernel_that_dies_at_boot(folder: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, direct: bool,
+                                  boots: int) -> None:
+    """It is started up to three times, and that is noted, where the disk stays as it is; a late death is an error."""
+    noted: list[dict[str, object]] = []
+    monkeypatch.setattr(paths, "note", lambda name, **what: noted.append(what))
+    monkeypatch.setattr(machine.Machine, "_kernel", lambda *arguments: [])
+    (folder / "deaths").write_text(str(deaths), encoding="utf-8")
+    one, how = machine.Machine(folder), machine.Direct("6.12") if direct else None
+    status = "echo \"== the command's status is 0\" >>output"
+    if boots > deaths:
+        assert one.boot(status, direct=how).status == 0
+        with pytest.raises(machine.MachineError, match="did not end the command"):
+            one.boot("true", direct=how)
+    else:
+        with pytest.raises(machine.MachineError, match="did not end the command"):
+            one.boot(status, direct=how)
+    assert len((folder / "boots").read_text(encoding="utf-8").splitlines()) == boots + (boots > deaths)
+    assert len(noted) == boots - 1
 
 
 def test_disk_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the file with mmdebstrap's messages, and the next attempt begins anew."""
-    for name, value in (("HOME", tmp_path / "m"), ("LOG", tmp_path / "m/log"), ("STAMP", tmp_path / "m/base.json")):
-        monkeypatch.setattr(machine, name, value)
+    for name in ("LOG", "STAMP", "BASE", "GRUB"):
+        monkeypatch.setattr(machine, name, tmp_path / "m" / name)
+    monkeypatch.setattr(machine, "HOME", tmp_path / "m")
     monkeypatch.setattr(machine.packages, "ensure", lambda group: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     mmdebstrap = tmp_path / "mmdebstrap"
     mmdebstrap.write_text("#!/bin/sh\necho no network\nexit 1\n", encoding="utf-8")
     mmdebstrap.chmod(0o755)
     for _ in range(2):
-        with pytest.raises(machine.MachineError, match=r"mmdebstrap failed: see .*/m/log"):
+        with pytest.raises(machine.MachineError, match=r"mmdebstrap failed: see .*/m/LOG"), machine.lock():
             machine.make_base()
-        assert (tmp_path / "m/log").read_text(encoding="utf-8") == "no network\n"
+        assert (tmp_path / "m/LOG").read_text(encoding="utf-8") == "no network\n"

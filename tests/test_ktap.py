@@ -129,7 +129,7 @@ from pathlib import Path
 from guest import boot, paths
 def test_a():
     paths.BUILD = Path({str(tmp_path)!r})
-    boot._start_again("no init", 1)
+    boot.start_again("no init", 1)
 """)
     told, test, last = done.stdout.split("guests started again: ")[1].splitlines()[:3]
     assert (told, last) == ("1", "1 passed, 0 failed, 0 skipped"), done.stdout
