@@ -13,13 +13,18 @@ import tempfile
 from pathlib import Path
 
 from bench import core
-from guest import debhelper, machine, paths
+from guest import deb, debhelper, machine, paths
 
 DISK, STAMP = machine.HOME / "packages.img", machine.HOME / "packages.json"
+FLAVOUR = "cloud-amd64"  # of Debian's kernel on the machine
 # What the columns' variants are called in results, and how the names of their kernels end.
-KERNELS = {"vanilla": ("debian", "-cloud-amd64"), "quire": ("deb", "-quire")}
+KERNELS = {"vanilla": ("debian", f"-{FLAVOUR}"), "quire": ("deb", "-quire")}
 # The benchmark's script copies its programs from the folder where the host has built them.
+# udev still works when the boot has ended; the memory of its
+# processes would be measured, too.
 COMMAND = """set -e
+udevadm settle
+systemctl stop systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-udevd.service
 mkdir -p {programs}
 mount --bind /mnt/files/bin {programs}
 mount -t tmpfs none /tmp
@@ -29,34 +34,43 @@ exec sh /mnt/files/script
 
 
 def package() -> Path:
-    """Return our kernel's package. Raises BenchError if there is none."""
+    """Return our kernel's package. Raises BenchError if there is none, or one of another configuration."""
     found = sorted(debhelper.OUTPUT.glob("linux-image-*-quire_*.deb"), key=lambda path: path.stat().st_mtime)
     if not found:
-        raise core.BenchError("there is no package of a kernel in build/deb: make deb FLAVOUR=cloud-amd64")
+        raise core.BenchError(f"there is no package of a kernel in build/deb: make deb FLAVOUR={FLAVOUR}")
+    config = (paths.read_stamp(debhelper.OUTPUT / "origin.json") or {}).get("config", "one that was not noted")
+    if config != deb.debian_config(FLAVOUR).name:
+        raise core.BenchError(f"the kernel in build/deb has another configuration ({config}) than Debian's on the "
+                              f"machine: make deb FLAVOUR={FLAVOUR}")
     return found[-1]
 
 
+def install(ours: Path) -> None:
+    """Install our package on the disk of a fresh machine. Raises BenchError. Context: holds machine.lock()."""
+    with tempfile.TemporaryDirectory(dir=machine.HOME) as name:
+        files = Path(name) / "files"
+        files.mkdir()
+        shutil.copy2(ours, files)
+        fresh = machine.Machine(Path(name))
+        done = fresh.boot("dpkg -i /mnt/files/*.deb", files)
+        if done.status or done.splats:
+            raise core.BenchError(f"{ours.name} cannot be installed: {done.output[-1000:]}")
+        fresh.disk.rename(DISK)
+
+
 def make_disk() -> None:
-    """Install our package on the disk of a fresh machine, unless that is done already. Raises BenchError."""
+    """Make the disk with our package, unless there is one of the same packages. Raises BenchError."""
     ours = package()
-    try:
-        machine.make_base()
-        wanted = {"package": ours.name, "time": ours.stat().st_mtime, "base": paths.read_stamp(machine.STAMP)}
-        if paths.read_stamp(STAMP) == wanted and DISK.exists():
-            return
-        STAMP.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(dir=machine.HOME) as name:
-            files = Path(name) / "files"
-            files.mkdir()
-            shutil.copy2(ours, files)
-            fresh = machine.Machine(Path(name))
-            done = fresh.boot("dpkg -i /mnt/files/*.deb", files)
-            if done.status or done.splats:
-                raise core.BenchError(f"{ours.name} cannot be installed: {done.output[-1000:]}")
-            fresh.disk.rename(DISK)
-        paths.write_whole(STAMP, json.dumps(wanted))
-    except machine.MachineError as error:
-        raise core.BenchError(str(error)) from error
+    with machine.lock():
+        try:
+            machine.make_base()
+            wanted = {"package": ours.name, "time": ours.stat().st_mtime, "base": paths.read_stamp(machine.STAMP)}
+            if paths.read_stamp(STAMP) != wanted or not DISK.exists():
+                STAMP.unlink(missing_ok=True)
+                install(ours)
+                paths.write_whole(STAMP, json.dumps(wanted))
+        except machine.MachineError as error:
+            raise core.BenchError(str(error)) from error
 
 
 def release_of(variant: str, releases: list[str]) -> str:

@@ -95,7 +95,7 @@ def make(config: Path, headers: bool = True) -> list[Path]:
             "DEB_BUILD_PROFILES": " ".join(f"pkg.{SOURCE_NAME}.{name}" for name in profiles),
         })
         made = collect()
-        paths.write_whole(OUTPUT / "origin.json", json.dumps(build.origin()))
+        paths.write_whole(OUTPUT / "origin.json", json.dumps({**build.origin(), "config": config.name}))
     if not made:
         raise build.BuildError(f"no package was made: see build/{VARIANT}/build.log")
     return made

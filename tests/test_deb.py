@@ -56,8 +56,11 @@ def test_a_program_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 @pytest.mark.soak
-def test_packages_boot(tmp_path: Path) -> None:
+def test_packages_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package of the guest's own configuration holds a kernel that boots and has the features."""
+    # What is in build/deb has the same name, and is what other tests install.
+    monkeypatch.setattr(deb, "OUTPUT", tmp_path / "made")
+    deb.OUTPUT.mkdir()
     made = deb.make(paths.BUILD / "quire" / "config", headers=False)
     assert len(made) == 1 and made[0].name.startswith("linux-image-")
     subprocess.run(["dpkg-deb", "-x", str(made[0]), str(tmp_path)], check=True)

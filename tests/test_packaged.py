@@ -50,6 +50,8 @@ def fixture_boots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[
     for name in ("micro", "tiny"):
         (tmp_path / "bin" / name).write_text(name, encoding="utf-8")
     (tmp_path / "linux-image-6.12.117-quire_6.12.117-1_amd64.deb").write_text("ours", encoding="utf-8")
+    note = {"config": "config.amd64_none_cloud-amd64.xz"}
+    (tmp_path / "origin.json").write_text(json.dumps(note), encoding="utf-8")
     return boots
 
 
@@ -91,6 +93,10 @@ def test_no_package(boots: list[dict[str, Any]], tmp_path: Path, capsys: pytest.
     """Without a package, or for a kernel that no package has, one line says what to do."""
     assert runner.main(["--packages", "--column", "d=debug", "micro"]) == 1
     assert "no package has the kernel debug" in capsys.readouterr().err
+    (tmp_path / "origin.json").write_text(json.dumps({"config": "my.config"}), encoding="utf-8")
+    assert runner.main(["--packages", "micro"]) == 1
+    error = capsys.readouterr().err
+    assert "has another configuration (my.config) than Debian's" in error and error.count("\n") == 1
     for path in tmp_path.glob("*.deb"):
         path.unlink()
     assert runner.main(["--packages", "micro"]) == 1
