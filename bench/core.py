@@ -19,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 COLUMNS = ("vanilla", "off", "on")
 FEATURES = ("fork", "shm", "prezero", "text", "rmap")
+MET, MISSED, UNMEASURABLE = "met", "missed", "not measurable here"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +46,7 @@ class Aim:
     counts. `how` says how a row is scored. "value" takes the metric itself. The others compare it with the same row (or
     the row `other`) of the column `against`: "ratio" divides by that value, "times" is how many times smaller the
     metric is, and "less" is how much smaller. The score must be at most `limit`; with "times", "less" or more_is_better
-    it must be at least `limit`. A steady aim uses a clock that the host disturbs: it ignores the rows in which the
-    column "off" misses the limit, too.
+    it must be at least `limit`. The host disturbs the clock: tolerance() says which rows count there.
     """
 
     text: str
@@ -60,7 +60,6 @@ class Aim:
     clock: str = "icount"
     more_is_better: bool = False
     headline: bool = False
-    steady: bool = False
 
     @property
     def at_least(self) -> bool:
@@ -339,18 +338,38 @@ def _findings(aim: Aim, result: dict | None, column: str) -> dict[tuple, Finding
     return found
 
 
-def unsteady(aim: Aim, result: dict | None) -> set[tuple]:
-    """Return the keys of the rows that a steady aim ignores: off misses the limit there, or was not measured."""
-    if not aim.steady:
+def tolerance(aim: Aim) -> float | None:
+    """Return the factor by which off may differ from vanilla in a row that counts for an aim by the clock.
+
+    It is the factor that the aim allows or asks for, and at least 1.01: boots of one kernel differ by a percent. None
+    means that all rows count.
+    """
+    if (aim.clock, aim.column) != ("time", "on") or aim.how not in ("ratio", "times"):
+        return None
+    return max(aim.limit, 1 / aim.limit, 1.01)
+
+
+def passed_over(aim: Aim, result: dict | None) -> set[tuple]:
+    """Return the keys of the rows that do not count for an aim: off differs too much there, or was not measured."""
+    allowed = tolerance(aim)
+    if not result or allowed is None:
         return set()
-    off = _findings(aim, result, "off")
-    return {keys for keys in _findings(aim, result, aim.column) if not met(aim, off.get(keys))}
+    off, vanilla = (result["columns"].get(name) for name in ("off", "vanilla"))
+    found = set()
+    for keys in _findings(aim, result, aim.column):
+        drift = ratio(value_of(off, dict(keys), aim.metric), value_of(vanilla, dict(keys), aim.metric))
+        if not drift or max(drift, 1 / drift) > allowed:
+            found.add(keys)
+    return found
 
 
 def worst(aim: Aim, result: dict | None) -> tuple[tuple, Finding] | None:
-    """Return the keys of the worst of an aim's rows, and the finding; None if it was not measured."""
-    passed_over = unsteady(aim, result)
-    found = [one for one in _findings(aim, result, aim.column).items() if one[0] not in passed_over]
+    """Return the keys of the worst of an aim's rows, and the finding; None if it was not measured.
+
+    Rows that do not count are left out, unless there are no others.
+    """
+    rows, left_out = _findings(aim, result, aim.column), passed_over(aim, result)
+    found = [one for one in rows.items() if one[0] not in left_out] or list(rows.items())
     pick = min if aim.at_least else max
     return pick(found, key=lambda one: one[1].score, default=None)
 
@@ -371,6 +390,25 @@ def met(aim: Aim, found: Finding | None) -> bool | None:
     if found is None:
         return None
     return found.score >= aim.limit if aim.at_least else found.score <= aim.limit
+
+
+def judge(aim: Aim, result: dict | None) -> str | None:
+    """Return MET, MISSED or UNMEASURABLE; None if the aim was not measured.
+
+    By the clock, an aim cannot be judged without a row in which off is near vanilla. An aim that asks for no gain is
+    not called met where off misses it.
+    """
+    decides = worst(aim, result)
+    if not decides:
+        return None
+    keys, found = decides
+    if keys in passed_over(aim, result):
+        return UNMEASURABLE
+    if not met(aim, found):
+        return MISSED
+    no_gain = aim.limit <= 1 if aim.at_least else aim.limit >= 1
+    off = row_off(aim, result, keys)
+    return UNMEASURABLE if tolerance(aim) and no_gain and off and not met(aim, off) else MET
 
 
 def losses(result: dict) -> list[tuple[str, float, float]]:

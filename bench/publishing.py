@@ -58,19 +58,18 @@ def command(result: dict) -> str:
     """Return the command that measures a result again."""
     repeat = f" --repeat {result['runs']}" if result["runs"] > 1 else ""
     quick = " --quick" if result["quick"] else ""
-    jump = " --jump" if result.get("jump") else ""
-    if result.get("packages"):
-        jump = " --packages"
-    return f"bench/run {CLOCKS[result['clock']]}{jump}{quick}{repeat} {result['name']}"
+    kernels = " --packages" if result.get("packages") else " --jump" if result.get("jump") else ""
+    return f"bench/run {CLOCKS[result['clock']]}{kernels}{quick}{repeat} {result['name']}"
 
 
 def aims_table(benchmark: core.Benchmark, results: list[dict]) -> str:
     """Return the table of the aims and the measured values."""
     rows = []
     for aim in benchmark.aims:
-        found = core.achieved(aim, core.find(results, benchmark.name, aim.clock))
+        result = core.find(results, benchmark.name, aim.clock)
+        found = core.achieved(aim, result)
         rows.append([aim.text, aim.metric, aim.clock, aim.column, table.made_of(aim, found), table.score_of(aim, found),
-                     table.wanted(aim), table.verdict(core.met(aim, found))])
+                     table.wanted(aim), table.verdict(core.judge(aim, result))])
     return cli.markdown(["aim", "metric", "clock", "column", "base → value", "score", "wanted", ""], rows)
 
 
@@ -118,7 +117,8 @@ def off_table(results: list[dict]) -> str:
             continue
         worst = core.worst_off(result)
         if worst:
-            rows.append([result["name"], worst[0], f"{worst[1]:.3f}", table.verdict(worst[1] <= 1.01)])
+            judged = core.MET if worst[1] <= 1.01 else core.MISSED
+            rows.append([result["name"], worst[0], f"{worst[1]:.3f}", table.verdict(judged)])
     text = ("## Off against vanilla\n\n"
             "The worst row of each counted benchmark; the aim is 1.01. Left out are metrics of one event, the slowest "
             "of\nmany (`worst_ns`), which an interrupt decides. By the clock off is not judged: boots of one kernel "
@@ -134,10 +134,10 @@ def headline(data: dict) -> str:
         for aim in core.load(name).aims:
             result = core.find(data["results"], name, aim.clock)
             found = core.achieved(aim, result)
-            if not result or not (aim.headline or core.met(aim, found) is False):
+            if not result or not (aim.headline or core.judge(aim, result) == core.MISSED):
                 continue
             rows.append([aim.text, aim.metric, table.made_of(aim, found), table.score_of(aim, found), table.wanted(aim),
-                         table.verdict(core.met(aim, found)), f"`{command(result)}`"])
+                         table.verdict(core.judge(aim, result)), f"`{command(result)}`"])
             known = shapes.setdefault(table.conditions(result), [])
             known += [name] if name not in known else []
     lines = "\n".join(f"* {', '.join(names)}: {shape}" for shape, names in sorted(shapes.items(), key=lambda s: s[1]))
@@ -149,9 +149,10 @@ def counts(results: list[dict]) -> str:
     """Return how many of the aims of the benchmarks that have results are met."""
     names = [n for n in core.names() if any(r["name"] == n for r in results)]
     aims = [(aim, core.find(results, n, aim.clock)) for n in names for aim in core.load(n).aims]
-    judged = [core.met(aim, core.achieved(aim, result)) for aim, result in aims]
-    return (f"Of {len(aims)} aims {judged.count(True)} are met, {judged.count(False)} missed and {judged.count(None)} "
-            "not measured")
+    judged = [core.judge(aim, result) for aim, result in aims]
+    return (f"Of {len(aims)} aims {judged.count(core.MET)} are met, {judged.count(core.MISSED)} missed, "
+            f"{judged.count(core.UNMEASURABLE)} not measurable here (by the clock, off differs from vanilla by more "
+            f"than the aim allows) and {judged.count(None)} not measured")
 
 
 def paper(data: dict) -> str:
@@ -185,7 +186,7 @@ def packages_paper(data: dict, lean: dict) -> str:
             pair = (aim.column, aim.against) == ("on", "vanilla")
             off = core.achieved(dataclasses.replace(aim, column="off"), result) if pair else None
             rows.append([result["name"], aim.text, aim.metric, table.made_of(aim, found), table.score_of(aim, found),
-                         table.wanted(aim), table.verdict(core.met(aim, found)),
+                         table.wanted(aim), table.verdict(core.judge(aim, result)),
                          table.score_of(aim, off) if off else "-", table.score_of(aim, there)])
         shapes.append(f"* {result['name']}: {table.conditions(result)}: `{command(result)}`")
     header = ["benchmark", "what", "metric", "base → value", "score", "aim", "", "score of off", "score, lean"]

@@ -135,9 +135,9 @@ def wanted(aim: core.Aim) -> str:
     return f"{'≥' if aim.at_least else '≤'} {amount(aim, aim.limit)}"
 
 
-def verdict(reached: bool | None) -> str:
-    """Return the word for a verdict."""
-    return {True: "met", False: "**missed**", None: "-"}[reached]
+def verdict(judged: str | None) -> str:
+    """Return the words for what core.judge() says."""
+    return "**missed**" if judged == core.MISSED else judged or "-"
 
 
 def aims_rows(result: dict) -> tuple[list[list[str]], list[str]]:
@@ -148,12 +148,14 @@ def aims_rows(result: dict) -> tuple[list[list[str]], list[str]]:
         return rows, notes
     for aim in core.load(result["name"]).aims:
         found = core.achieved(aim, result) if aim.clock == result["clock"] else None
-        passed_over = len(core.unsteady(aim, result)) if aim.clock == result["clock"] else 0
-        if passed_over:
-            notes.append(f"{aim.text}: rows not judged since off, too, is beyond the limit: {passed_over}\n")
-        if found:
-            rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
-                         verdict(core.met(aim, found))])
+        if not found:
+            continue
+        left_out = len(core.passed_over(aim, result))
+        if left_out:
+            notes.append(f"{aim.text}: rows that are not judged, as off differs from vanilla by more than the aim's "
+                         f"limit, or by a percent: {left_out}\n")
+        rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
+                     verdict(core.judge(aim, result))])
     return rows, notes
 
 

@@ -200,8 +200,9 @@ def fact_text(fact: Fact, results: list[dict]) -> str:
         off = core.row_off(aim, result, keys)
         compared = off and off.base and aim.against == "vanilla"
         said.append(f"clock, off {change(off)}" if off and compared else "clock")
-    if fact.aim and not core.met(aim, found):
-        said.append(f"aim {bound(aim)} **missed**")
+    judged = core.judge(aim, result) if fact.aim else core.MET
+    if judged != core.MET:
+        said.append(f"aim {bound(aim)} {table.verdict(judged)}")
     inside = "; ".join(said)
     return f"{fact.what}: {change(found)}" + (f" ({inside})" if inside else "")
 
@@ -236,7 +237,8 @@ def other_misses(results: list[dict]) -> list[str]:
     found = []
     for name in core.names():
         for aim in (aim for aim in core.load(name).aims if (name, aim.text) not in told):
-            finding = core.achieved(aim, core.find(results, name, aim.clock))
-            if finding and not core.met(aim, finding):
+            result = core.find(results, name, aim.clock)
+            finding = core.achieved(aim, result)
+            if finding and core.judge(aim, result) == core.MISSED:
                 found.append(f"\"{aim.text}\" {change(finding)} ([{name}](bench/results/{name}.md), aim {bound(aim)})")
     return found
