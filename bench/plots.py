@@ -64,11 +64,6 @@ def svg(figure: Any, name: str) -> str:
     return f'{head} role="img" aria-label="{name}">{body}'
 
 
-def height_of(bars: int, rows: int) -> float:
-    """Return the height of a plot, in inches."""
-    return FRAME + BAR * bars * rows + GAP * rows
-
-
 def bars(result: dict, metric: str, labels: list[dict[str, str]], width: float) -> str | None:
     """Return a plot: one group of bars for each row, a bar for each column; None if no row has the metric."""
     names = core.columns_of(result)
@@ -76,7 +71,8 @@ def bars(result: dict, metric: str, labels: list[dict[str, str]], width: float) 
     rows = [i for i in range(len(labels)) if any(values[c][i] is not None for c in names)]
     if not rows:
         return None
-    figure, axes = pyplot().subplots(figsize=(width, height_of(len(names), len(rows))), layout="constrained")
+    inches = FRAME + (BAR * len(names) + GAP) * len(rows)
+    figure, axes = pyplot().subplots(figsize=(width, inches), layout="constrained")
     height = 0.8 / len(names)
     for n, name in enumerate(names):
         axes.barh([y + n * height for y in range(len(rows))], [max(values[name][i] or 0, 0) for i in rows],

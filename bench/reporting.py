@@ -91,13 +91,10 @@ def summary_table(results: list[dict]) -> str:
         if not found:
             continue
         label, values = found
-        pairs = table.ratio_pairs(result["columns"])
-        ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
         metric = result["main"][1]
         more = "more" if metric in result["more_is_better"] else "less"
-        told = ", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios, strict=True) if r is not None)
         rows.append([result["name"], f"{label} ({more} is better)", plots.unit_of(metric),
-                     *(table.number(values.get(c)) for c in names), told])
+                     *(table.number(values.get(c)) for c in names), table.ratios_text(values)])
     return html_table("One row of each benchmark", ["benchmark", "what", "unit", *names, "ratio"], rows, 3)
 
 

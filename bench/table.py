@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bench import core
 
@@ -32,10 +32,17 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> st
     return "\n".join([line(header), rule, *map(line, rows)])
 
 
-def ratio_pairs(columns: dict[str, dict]) -> list[tuple[str, str]]:
+def ratio_pairs(columns: Iterable[str]) -> list[tuple[str, str]]:
     """Return the ratios that these columns allow: to vanilla, or to off where there is no vanilla."""
-    base = next((c for c in core.COLUMNS[:2] if c in columns), None)
-    return [(c, base) for c in core.columns_of({"columns": columns}) if base and c != base]
+    names = core.columns_of({"columns": columns})
+    base = next((c for c in core.COLUMNS[:2] if c in names), None)
+    return [(c, base) for c in names if base and c != base]
+
+
+def ratios_text(values: Mapping[str, float | None]) -> str:
+    """Return the ratios of one row's values in the columns, by name."""
+    ratios = {f"{a}/{b}": core.ratio(values[a], values[b]) for a, b in ratio_pairs(values)}
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items() if ratio is not None)
 
 
 def groups(labels: list[dict[str, str]]) -> list[list[dict[str, str]]]:
@@ -199,10 +206,7 @@ def summary_text(results: list[dict]) -> str:
         found = core.summary(result)
         if found:
             label, values = found
-            pairs = ratio_pairs(result["columns"])
-            ratios = [core.ratio(values[a], values[b]) for a, b in pairs]
-            told = ", ".join(f"{a}/{b} {r:.3f}" for (a, b), r in zip(pairs, ratios, strict=True) if r is not None)
-            rows.append([result["name"], label, *(number(values.get(c)) for c in names), told])
+            rows.append([result["name"], label, *(number(values.get(c)) for c in names), ratios_text(values)])
     return align(["benchmark", "what", *names, "ratio"], rows, 2) + "\n"
 
 
