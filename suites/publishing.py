@@ -33,9 +33,10 @@ BASES = """`make matrix` tries the hooks on each version of Linux 6.12 that apt 
 and what our code repeats of Linux (`kernel/mirrors`) must be what it takes it to be. Where that holds, `suites/matrix
 --check GOAL` builds and tests a clone on that version. `base.conf` lists the versions on which all tests pass."""
 SCALES = """`suites/scale --source PATH` runs tests of will-it-scale, of which PATH is a git clone, with a `main()` of
-our own. The numbers with all features off and on are by how much more an operation takes than on vanilla: instructions
-are counted for one task in a guest with one CPU. Bold is what takes more than {limit} times as much with the features
-on, while off stays within that."""
+our own. The columns off and on say how many times as much an operation takes there as on vanilla, with all features off
+and on. Instructions are counted for one task in a guest with one CPU, on kernels without jump labels, where each hook
+of a feature that is off costs a few. Bold is what takes more than {limit} times as much with the features on, while off
+stays within that."""
 TIMED = """ Time is that of 1, 2, 4 and 8 tasks, each with a CPU, by the medians of {boots} boots in turn. The host has
 {cpus} CPUs and emulates those of guests: where there are more tasks, time includes waiting for the host, and no cache
 line moves between CPUs."""
