@@ -40,18 +40,21 @@ small pages ask for them by madvise(), as Redis does by prctl(). Memory is clear
 [results.md](results.md) has the same benchmarks on the lean kernels of the guests, and explains the columns; its score
 is repeated here.
 
-The two kernels are not of one build. The main difference is that ours has no Xen PV: Debian's writes and reads
-page-table entries by calls that Xen could replace, and pays for them where page tables are copied and freed. The score
-of off, the same row with all features off, shows how much of a gain is that and not the feature.
+The two kernels are not of one build: [build.md](build.md#packages) has the command that prints in what their
+configurations differ. The score of off, the same row with all features off, shows how much of a gain is that difference
+and not the feature. Most of it is likely Xen PV, which ours lacks (no kernel was measured that differs in this alone):
+Debian's writes and reads page-table entries by calls that Xen could replace.
 """
 # The aim of bench/attribute, which keeps no result.
 NO_ROW = """One more aim is missed and has no row: most of the reverse map's instructions in a pipeline of two commands
 were to go, and few did ([rmap.md]({page}#where-instructions-go))."""
-CONDITIONS = """The figures are from an emulated guest ({emulators}), in instructions or, where the table says "clock",
-in emulated time, with a lean configuration (tinyconfig with `kernel/config/guest.config`) and not Debian's, with which
-some were measured, too ([docs/packages.md](docs/packages.md)). Both clocks overstate what zeroing and copying cost, and
-neither knows the caches and TLBs of hardware ([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "off" is what the
-same row reads with all features off."""
+CONDITIONS = """The figures are from the kernel that `make deb FLAVOUR=cloud-amd64` makes, installed on a Debian 12
+machine, against Debian's own of the same base, except where they are marked "lean": these are from guests whose kernel
+has a small configuration (tinyconfig with `kernel/config/guest.config`). All are emulated ({emulators}), in
+instructions or, where the table says "clock", in emulated time. Both clocks overstate what zeroing and copying cost,
+and neither knows the caches and TLBs of hardware ([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "off" is what
+the same row reads with all features off; an installed kernel of ours differs from Debian's then, too, as their
+configurations do ([docs/build.md](docs/build.md#packages))."""
 
 
 def command(result: dict) -> str:
@@ -93,8 +96,11 @@ def section(name: str, results: list[dict]) -> str:
     return "\n\n".join(parts)
 
 
-def rows_paper(name: str, data: dict) -> str:
-    """Return bench/results/NAME.md, the rows of one benchmark or of the machine probe by each clock, or ""."""
+def rows_paper(name: str, data: dict, paper: str = "../../docs/results.md") -> str:
+    """Return NAME.md, the rows of one benchmark or of the machine probe by each clock, or "".
+
+    `paper` is the path to the page with the aims.
+    """
     parts = []
     for clock in CLOCKS:
         source = storage.file_of(name, clock)
@@ -105,7 +111,7 @@ def rows_paper(name: str, data: dict) -> str:
             text = table.text_of({**result, "native": []})
             parts.append(f"[{source}]({source}), by `{command(result)}`:\n\n```\n{text}```")
     head = (f"# {name}: {core.load(name).title}\n\nWritten by `bench/publish`. "
-            "[docs/results.md](../../docs/results.md) has the aims of all benchmarks.")
+            f"[docs/{Path(paper).name}]({paper}) has the aims of all benchmarks.")
     return "\n\n".join([head, *parts]) + "\n" if parts else ""
 
 
@@ -188,18 +194,20 @@ def packages_paper(data: dict, lean: dict) -> str:
             rows.append([result["name"], aim.text, aim.metric, table.made_of(aim, found), table.score_of(aim, found),
                          table.wanted(aim), table.verdict(core.judge(aim, result)),
                          table.score_of(aim, off) if off else "-", table.score_of(aim, there)])
-        shapes.append(f"* {result['name']}: {table.conditions(result)}: `{command(result)}`")
+        shapes.append(f"* {result['name']} ([all rows](../bench/results/packages/{result['name']}.md)): "
+                      f"{table.conditions(result)}: `{command(result)}`")
     header = ["benchmark", "what", "metric", "base → value", "score", "aim", "", "score of off", "score, lean"]
     return "\n".join([PACKAGES_INTRO, cli.markdown(header, rows), "\nConditions:\n", *shapes]) + "\n"
 
 
-def by_workload(data: dict) -> str:
+def by_workload(data: dict, packages: dict) -> str:
     """Return the README's table by workload, the conditions, and the missed aims that have no place in the table."""
-    results = data["results"]
+    results = packages["results"] + data["results"]
     emulators = ", ".join(sorted({r["guest"]["accelerator"] for r in results}))
     misses = workloads.other_misses(results)
     texts = [CONDITIONS.format(emulators=emulators),
-             f"{counts(results)}; [docs/results.md](docs/results.md) lists all of them. "
+             f"{counts(results)}; [docs/packages.md](docs/packages.md) and [docs/results.md](docs/results.md) list all "
+             "of them. "
              + (f"The table does not have these missed ones: {'; '.join(misses)}. " if misses else "")
              + NO_ROW.format(page="docs/rmap.md")]
     filled = [textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) for text in texts]
@@ -207,13 +215,13 @@ def by_workload(data: dict) -> str:
     return "\n\n".join([cli.markdown(workloads.HEADER, rows), *filled])
 
 
-def with_table(readme: str, data: dict) -> str:
+def with_table(readme: str, data: dict, packages: dict) -> str:
     """Return the README with the table by workload put between its marks."""
     before, mark, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
         raise core.BenchError(f"README.md lacks the line {BEGIN!r} or {END!r}: restore it from git")
-    return f"{before}{BEGIN}\n\n{by_workload(data)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{by_workload(data, packages)}\n\n{END}{after}"
 
 
 def trimmed(result: dict) -> dict:
@@ -233,10 +241,12 @@ def merge(data: dict, results: list[dict], probe: dict | None, clock: str) -> di
 
 def files_of(data: dict, packages: dict) -> dict[Path, str]:
     """Return the text of each file that is written: the data of lean and of installed kernels, and all documents."""
-    rows = {f"{name}.md": rows_paper(name, data) for name in core.names()}
-    kept = {**storage.texts(data), **{name: text for name, text in rows.items() if text}}
-    readme = with_table(README.read_text(encoding="utf-8"), data)
-    return {**{storage.FOLDER / name: text for name, text in kept.items()},
+    rows = {storage.FOLDER / f"{name}.md": rows_paper(name, data) for name in core.names()}
+    rows.update({storage.PACKAGES / f"{name}.md": rows_paper(name, packages, "../../../docs/packages.md")
+                 for name in core.names()})
+    readme = with_table(README.read_text(encoding="utf-8"), data, packages)
+    return {**{path: text for path, text in rows.items() if text},
+            **{storage.FOLDER / name: text for name, text in storage.texts(data).items()},
             **{storage.PACKAGES / name: text for name, text in storage.texts(packages).items()},
             **({PACKAGES_PAPER: packages_paper(packages, data)} if packages["results"] else {}),
             PAPER: paper(data), README: readme}

@@ -2,7 +2,8 @@
 """The README's table by workload: what to switch on, what was measured to be gained and to be lost, and when not to.
 
 A figure is a row of a result: it is named here, and its numbers come from bench/results. Words without a figure say
-what no benchmark measures; they have no measured numbers in them.
+what no benchmark measures; they have no measured numbers in them. Where the list of results begins with those of
+installed kernels, a figure is of these if its benchmark was measured there, and marked as lean otherwise.
 """
 
 from __future__ import annotations
@@ -139,9 +140,7 @@ WORKLOADS = (
             Fact("time of compiles beside other load", "compile", aim="a compile under load, by the clock"),
             Fact("what that load gets done", "compile", aim="what the loads got done, by the clock"),
         ),
-        also="code that is newer than these rows makes a second start at once cost more "
-        "([figures](docs/text.md#figures)); placed programs keep 19 of 28 random "
-        "address bits",
+        also="placed programs keep 19 of 28 random address bits",
         never="programs that run once; text on tmpfs; files that are open for writing",
     ),
     Workload(
@@ -167,6 +166,11 @@ WORKLOADS = (
               "`init_on_free=1`",
     ),
 )
+
+
+def installed(result: dict | None) -> bool:
+    """Say whether a result is of installed kernels; Debian's is not of one build with ours, so off differs from it."""
+    return bool(result and result.get("packages"))
 
 
 def change(found: core.Finding) -> str:
@@ -196,10 +200,12 @@ def fact_text(fact: Fact, results: list[dict]) -> str:
         return f"{fact.what}: {NONE}"
     keys, found = worst
     said = [f"{table.number(found.base)} → {table.number(found.value)} {fact.unit}"] if fact.unit else []
-    if aim.clock == "time":
-        off = core.row_off(aim, result, keys)
-        compared = off and off.base and aim.against == "vanilla"
-        said.append(f"clock, off {change(off)}" if off and compared else "clock")
+    off = core.row_off(aim, result, keys)
+    compared = off and off.base and aim.against == "vanilla" and (aim.clock == "time" or installed(result))
+    how = (["clock"] if aim.clock == "time" else []) + ([f"off {change(off)}"] if off and compared else [])
+    said += [", ".join(how)] if how else []
+    if not installed(result) and any(map(installed, results)):
+        said.append("lean")
     judged = core.judge(aim, result) if fact.aim else core.MET
     if judged != core.MET:
         said.append(f"aim {bound(aim)} {table.verdict(judged)}")
@@ -221,11 +227,27 @@ def switches(workload: Workload, results: list[dict]) -> str:
     return cell + "".join(f"; {name} was measured with {features} features on" for name, features in more.items())
 
 
+def page(result: dict | None, benchmark: str) -> str:
+    """Return the page with a result's rows."""
+    return f"bench/results/{'packages/' if installed(result) else ''}{benchmark}.md"
+
+
+def pages(workload: Workload, results: list[dict]) -> dict[str, str]:
+    """Return the pages with the rows of a workload's figures, and for each its name: that of the benchmark."""
+    found = {}
+    there = {result["name"] for result in results if installed(result)}
+    for fact in workload.facts:
+        aim = fact.judged()
+        result = core.find(results, fact.benchmark, aim.clock) if aim else None
+        lean = ", lean" if fact.benchmark in there and not installed(result) else ""
+        found[page(result, fact.benchmark)] = fact.benchmark + lean
+    return found
+
+
 def row(workload: Workload, results: list[dict]) -> list[str]:
     """Return the cells of a workload."""
     links = [f"[{name}](docs/{name}.md)" for name in workload.docs]
-    names = dict.fromkeys(fact.benchmark for fact in workload.facts)
-    links += [f"[{name}](bench/results/{name}.md)" for name in names if name not in workload.docs]
+    links += [f"[{name}]({path})" for path, name in pages(workload, results).items() if name not in workload.docs]
     gains, costs = ("; ".join(fact_text(fact, results) for fact in facts) for facts in (workload.gains, workload.costs))
     return [f"**{workload.name}** ({', '.join(links)})", switches(workload, results), gains,
             "; ".join(filter(None, [costs, workload.also])), workload.never]
@@ -240,5 +262,5 @@ def other_misses(results: list[dict]) -> list[str]:
             result = core.find(results, name, aim.clock)
             finding = core.achieved(aim, result)
             if finding and core.judge(aim, result) == core.MISSED:
-                found.append(f"\"{aim.text}\" {change(finding)} ([{name}](bench/results/{name}.md), aim {bound(aim)})")
+                found.append(f"\"{aim.text}\" {change(finding)} ([{name}]({page(result, name)}), aim {bound(aim)})")
     return found

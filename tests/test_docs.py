@@ -103,8 +103,8 @@ def wrong_workload(workload: workloads.Workload, results: list[dict]) -> list[st
 
 @cache
 def measured() -> list[dict]:
-    """Return the stored results."""
-    results: list[dict] = storage.load(storage.FOLDER)["results"]
+    """Return the stored results that the README shows: those of installed kernels come first."""
+    results: list[dict] = storage.load(storage.PACKAGES)["results"] + storage.load(storage.FOLDER)["results"]
     return results
 
 
