@@ -42,7 +42,8 @@ packages:
 kernel:
 	@$(BUILD) $(VARIANT)
 
-deb: packages
+deb:
+	@python3 -m guest.packages --for deb
 	@python3 -m guest.deb $(if $(CONFIG),--config $(CONFIG),--flavour $(FLAVOUR))
 
 check-package: packages
@@ -55,7 +56,8 @@ deb-tools:
 apt-repo:
 	@python3 -m guest.apt_repo $(if $(KEY),--key '$(KEY)')
 
-demo: packages
+demo:
+	@python3 -m guest.packages --for demo
 	@$(BUILD) quire
 	@bench/demo
 

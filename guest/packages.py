@@ -23,8 +23,17 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "to be configured like Debian's kernel": ("linux-config-6.12",),
     "to lint": ("perl", "sparse"),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
-    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "e2fsprogs", "erofs-utils",
-                  "squashfs-tools", "util-linux", "criu", "gdb"),
+    "file systems": ("e2fsprogs", "erofs-utils", "util-linux"),
+    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "squashfs-tools", "criu",
+                  "gdb"),
+    "to test the tools": ("prometheus", "prometheus-node-exporter", "zsh"),
+}
+
+# The groups that a goal needs. Only the tests and all the benchmarks need servers such as Redis and PostgreSQL.
+GOALS: dict[str, tuple[str, ...]] = {
+    "all": tuple(PACKAGES),
+    "demo": ("to build", "to boot", "file systems"),
+    "deb": ("to build", "to be configured like Debian's kernel"),
 }
 
 # Packages that only one command needs.
@@ -69,9 +78,9 @@ def base_to_install(package: str, verified: list[str]) -> str:
     return package
 
 
-def missing() -> list[str]:
-    """Return the packages that are not installed."""
-    wanted = [package for group in PACKAGES.values() for package in group]
+def missing(goal: str = "all") -> list[str]:
+    """Return the packages that a goal needs and that are not installed."""
+    wanted = [package for group in GOALS[goal] for package in PACKAGES[group]]
     if not os.environ.get("LINUX"):
         wanted.append(tree.read_base_conf()["package"])
     return [package for package in wanted if not any(map(installed, package.split("|")))]
@@ -121,9 +130,11 @@ def main(argv: list[str] | None = None) -> int:
     """Command line."""
     parser = cli.Parser(prog="python3 -m guest.packages", description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="only name what is missing")
+    parser.add_argument("--for", dest="goal", choices=list(GOALS), default="all",
+                        help="install only what `make demo` or `make deb` needs (default: what any goal needs)")
     args = parser.parse_args(argv)
     try:
-        wanted = missing()
+        wanted = missing(args.goal)
         if args.list:
             print("\n".join(wanted))
             return 0

@@ -47,6 +47,19 @@ def test_packages_are_named_before_apt_runs(offers: Path, capfd: pytest.CaptureF
     assert {"build-essential", "postgresql-15", f"{BASE}=6.12.113-2"} <= set(names) and BASE not in names
 
 
+@pytest.mark.parametrize("goal, wanted", [("demo", "erofs-utils"), ("deb", "linux-config-6.12")])
+def test_no_server_unasked(offers: Path, capfd: pytest.CaptureFixture[str], goal: str, wanted: str) -> None:
+    """The demonstration and the packages need no server, and each asks for what is its own."""
+    names: dict[str, set[str]] = {}
+    for chosen in (goal, "all"):
+        assert offers.exists() and packages.main(["--list", "--for", chosen]) == 0
+        names[chosen] = set(capfd.readouterr().out.split())
+    servers = {"redis-server", "postgresql-15|postgresql", "prometheus", "prometheus-node-exporter"}
+    assert wanted in names[goal] < names["all"] and servers <= names["all"] - names[goal]
+    rule = (paths.REPO / "Makefile").read_text(encoding="utf-8").split(f"\n{goal}:\n\t")[1]
+    assert rule.startswith(f"@python3 -m guest.packages --for {goal}\n")
+
+
 @pytest.mark.parametrize("versions, chosen", [
     ("6.12.94-1~bpo12+1 6.12.113-1", f"{BASE}=6.12.113-1"),
     ("6.12.117-1 6.12.94-1~bpo12+1", f"{BASE}=6.12.94-1~bpo12+1"),
