@@ -161,6 +161,7 @@ class Run:
     uname: str = ""
     states: dict[str, str] = dataclasses.field(default_factory=dict)
     stats: dict[str, int] = dataclasses.field(default_factory=dict)
+    restarts: int = 0  # how many times the guest was started again because of its host
 
 
 def names() -> list[str]:

@@ -163,7 +163,8 @@ def boot_package(benchmark: core.Benchmark, column: str, options: core.Options) 
     done = packaged.run(guest_script(benchmark, options), programs, core.column_of(column).variant,
                         machine.Direct("", append_of(column, benchmark, options), benchmark.memory, options.guest_cpus,
                                        options.icount), benchmark.timeout + 900)
-    return boot.Result(boot.SPLAT if done.splats else done.status, done.output, done.console, done.splats)
+    return boot.Result(boot.SPLAT if done.splats else done.status, done.output, done.console, done.splats,
+                       restarts=done.restarts)
 
 
 def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> core.Run:
@@ -177,6 +178,7 @@ def boot_once(benchmark: core.Benchmark, column: str, options: core.Options) -> 
             f"{benchmark.name}, column {column}: status {result.status}{why}\n{tail}\n{splats}".rstrip()
         )
     run = core.parse_output(result.output)
+    run.restarts = result.restarts
     if not run.rows:
         raise core.BenchError(f"{benchmark.name}, column {column}: no results in the output:\n{result.output}")
     return run
@@ -220,6 +222,9 @@ def measure(
     notes = [benchmark.note] if benchmark.note and not options.icount else []
     if options.icount and benchmark.icount_note:
         notes.append(benchmark.icount_note)
+    restarts = sum(run.restarts for column in runs.values() for run in column)
+    if restarts:
+        notes.append(f"guests that were started again because of their host: {restarts}")
     return {
         "name": benchmark.name,
         "title": benchmark.title,

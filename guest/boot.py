@@ -116,7 +116,8 @@ class BootError(Exception):
 class Result:
     """The result of a command in a guest: its own time (seconds), and the guest's before it and after it.
 
-    `foreign` has the races of Linux's own that KCSAN found: only those that involve our code are splats.
+    `foreign` has the races of Linux's own that KCSAN found: only those that involve our code are splats. `restarts` is
+    how many times the guest was started again because of its host.
     """
 
     status: int
@@ -126,6 +127,7 @@ class Result:
     foreign: list[splat.Splat] = field(default_factory=list)
     seconds: float = 0.0
     reason: str = ""
+    restarts: int = 0
     to_init: float = 0.0
     to_end: float = 0.0
 
@@ -426,6 +428,7 @@ def run(cmd: list[str] | str, kernel: str = "quire", memory: str = "4G", cpus: i
                 break
             rerun = rerun and failed != "command"
             start_again(result.reason, attempt)
+    result.restarts = attempt - 1
     return result
 
 

@@ -40,6 +40,7 @@ DISK_SIZE = "6G"
 # Emulated CPUs execute the breakpoints that the kernel writes into its code while it patches a jump label; QEMU 7.2
 # lets a kernel with jump labels and two of them die of one now and then, at boot, too.
 MEMORY, CPUS = "2G", 1
+QEMU_FAULT = re.compile(r"Oops: int3\b")
 BEGUN = "== the command begins\n"
 STATUS = re.compile(r"^== the command's status is (\d+)$", re.M)
 
@@ -103,13 +104,17 @@ class MachineError(Exception):
 
 @dataclass
 class Done:
-    """The result of a boot: the command's status and what it printed, the console, and the kernel's complaints."""
+    """The result of a boot: the command's status and what it printed, the console, and the kernel's complaints.
+
+    `restarts` is how many times the machine was started again because of QEMU.
+    """
 
     status: int
     output: str
     console: str
     splats: list[splat.Splat]
     seconds: float
+    restarts: int = 0
 
 
 def _run(command: list[str], log: Path, **environment: str) -> None:
@@ -158,7 +163,7 @@ class Direct:
     """A kernel of the disk that QEMU starts itself, with its initramfs, for a measurement.
 
     Only the command runs, without servers and other units. The disk stays as it is. With `icount` there is one CPU, and
-    time counts instructions. A kernel that dies before the command begins is started again, as a guest is.
+    time counts instructions. A kernel that dies of QEMU's fault before the command begins is started again.
     """
 
     release: str
@@ -227,14 +232,15 @@ class Machine:
             begun = time.monotonic()
             late = "" if self._qemu_ends(self._command(direct), timeout) else f" within {timeout:.0f} s"
             console, (_, started, output) = self._read("console"), self._read("output").partition(BEGUN)
-            if started or late or not direct or attempt == boot.ATTEMPTS:
+            if started or late or not (direct and QEMU_FAULT.search(console)) or attempt == boot.ATTEMPTS:
                 break
-            boot.start_again("the machine died before its command began", attempt)
+            boot.start_again("the machine died of a breakpoint (int3) before its command began", attempt)
         said = STATUS.search(output)
         if late or not said:
             raise MachineError(f"the machine did not {'power off' if said else 'end the command'}{late}; its console "
                                f"ends: {console[-2000:]}\nand its output: {output[-2000:]}")
-        return Done(int(said[1]), output[:said.start()], console, splat.find(console), time.monotonic() - begun)
+        return Done(int(said[1]), output[:said.start()], console, splat.find(console), time.monotonic() - begun,
+                    attempt - 1)
 
     def _write_job(self, command: str, files: Path | None) -> None:
         """Make the disk with the command and its files. Raises MachineError."""

@@ -291,7 +291,7 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         order.append(column)
         if benchmark.name == "micro":
             raise core.BenchError("micro failed")
-        return core.Run([({"op": "a"}, {"ns": 1.0})])
+        return core.Run([({"op": "a"}, {"ns": 1.0})], restarts=1 if column == "on" else 0)
 
     monkeypatch.setattr(runner, "boot_once", boot_once)
     monkeypatch.setattr(runner, "check_kernels", lambda columns, options: None)
@@ -306,6 +306,7 @@ def test_measure_alternates_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order == ["off", "off", "off", "on", "off", "on"]
     assert failed == ["micro failed"] and saved == ["pft"] and results[0]["columns"]["on"]["rows"]
     assert results[0]["clock"] == "icount"
+    assert results[0]["notes"][-1] == "guests that were started again because of their host: 2"
 
 
 def test_guests_of_several_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ LOOK = """
 echo "release $(uname -r)"
 systemctl --failed --no-legend --plain | sed 's/^/failed: /'
 """
+INT3 = "[    0.5] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI"
 DATA = """
 redis-cli --raw get kept
 su postgres -c "psql -Atc 'select sum(n) from kept'"
@@ -172,7 +173,7 @@ def fixture_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 cd {tmp_path}
 printf 'booted\\r\\n' >console
 echo boot >>boots
-[ "$(wc -l <boots)" -gt "$(cat deaths 2>/dev/null || echo 0)" ] || exit 0
+[ "$(wc -l <boots)" -gt "$(cat deaths 2>/dev/null || echo 0)" ] || {{ cat last_words >>console; exit 0; }}
 debugfs -R 'cat command' job.img 2>/dev/null >command
 printf '== the command begins\\r\\n' >>output
 debugfs -R 'cat files/one' job.img 2>/dev/null >>output
@@ -207,18 +208,25 @@ def test_machine_that_does_not_end(folder: Path) -> None:
         one.boot("echo \"== the command's status is 0\" >>output; exec sleep 600", timeout=1)
 
 
-@pytest.mark.parametrize(("deaths", "direct", "boots"), [(0, True, 1), (2, True, 3), (3, True, 3), (1, False, 1)])
-def test_kernel_that_dies_at_boot(folder: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, direct: bool,
+@pytest.mark.parametrize(("words", "deaths", "direct", "boots"),
+                         [(INT3, 0, True, 1), (INT3, 2, True, 3), (INT3, 3, True, 3), (INT3, 1, False, 1),
+                          ("[    0.5] Oops: general protection fault: 0000 [#1]", 1, True, 1)])
+def test_kernel_that_dies_at_boot(folder: Path, monkeypatch: pytest.MonkeyPatch, words: str, deaths: int, direct: bool,
                                   boots: int) -> None:
-    """It is started up to three times, and that is noted, where the disk stays as it is; a late death is an error."""
+    """If QEMU's breakpoint kills it, it is started up to three times, where the disk stays as it is, and that is noted.
+
+    A late death and any other is an error.
+    """
     noted: list[dict[str, object]] = []
     monkeypatch.setattr(paths, "note", lambda name, **what: noted.append(what))
     monkeypatch.setattr(machine.Machine, "_kernel", lambda *arguments: [])
     (folder / "deaths").write_text(str(deaths), encoding="utf-8")
+    (folder / "last_words").write_text(f"{words}\n", encoding="utf-8")
     one, how = machine.Machine(folder), machine.Direct("6.12") if direct else None
     status = "echo \"== the command's status is 0\" >>output"
     if boots > deaths:
-        assert one.boot(status, direct=how).status == 0
+        done = one.boot(status, direct=how)
+        assert (done.status, done.restarts) == (0, deaths)
         with pytest.raises(machine.MachineError, match="did not end the command"):
             one.boot("true", direct=how)
     else:
