@@ -364,21 +364,29 @@ def passed_over(aim: Aim, result: dict | None) -> set[tuple]:
     return found
 
 
-def worst(aim: Aim, result: dict | None) -> tuple[tuple, Finding] | None:
-    """Return the keys of the worst of an aim's rows, and the finding; None if it was not measured.
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """The row that decides an aim: its keys and finding, and how many rows do not count; `counts` if this one does."""
 
-    Rows that do not count are left out, unless there are no others.
-    """
+    keys: tuple
+    found: Finding
+    left_out: int
+    counts: bool
+
+
+def decide(aim: Aim, result: dict | None) -> Decision | None:
+    """Return the worst of an aim's rows that count, or, if none does, of all; None if it was not measured."""
     rows, left_out = _findings(aim, result, aim.column), passed_over(aim, result)
-    found = [one for one in rows.items() if one[0] not in left_out] or list(rows.items())
+    counting = {keys: found for keys, found in rows.items() if keys not in left_out}
     pick = min if aim.at_least else max
-    return pick(found, key=lambda one: one[1].score, default=None)
+    worst = pick((counting or rows).items(), key=lambda one: one[1].score, default=None)
+    return Decision(*worst, len(left_out), bool(counting)) if worst else None
 
 
 def achieved(aim: Aim, result: dict | None) -> Finding | None:
     """Return a result's finding for an aim, from the worst of its rows; None if it was not measured."""
-    found = worst(aim, result)
-    return found[1] if found else None
+    decision = decide(aim, result)
+    return decision.found if decision else None
 
 
 def row_off(aim: Aim, result: dict | None, keys: tuple) -> Finding | None:
@@ -399,16 +407,15 @@ def judge(aim: Aim, result: dict | None) -> str | None:
     By the clock, an aim cannot be judged without a row in which off is near vanilla. An aim that asks for no gain is
     not called met where off misses it.
     """
-    decides = worst(aim, result)
-    if not decides:
+    decision = decide(aim, result)
+    if not decision:
         return None
-    keys, found = decides
-    if keys in passed_over(aim, result):
+    if not decision.counts:
         return UNMEASURABLE
-    if not met(aim, found):
+    if not met(aim, decision.found):
         return MISSED
     no_gain = aim.limit <= 1 if aim.at_least else aim.limit >= 1
-    off = row_off(aim, result, keys)
+    off = row_off(aim, result, decision.keys)
     return UNMEASURABLE if tolerance(aim) and no_gain and off and not met(aim, off) else MET
 
 

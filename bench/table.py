@@ -154,14 +154,13 @@ def aims_rows(result: dict) -> tuple[list[list[str]], list[str]]:
     if result["quick"] or not set(core.COLUMNS) <= set(result["columns"]) or result["name"] not in core.names():
         return rows, notes
     for aim in core.load(result["name"]).aims:
-        found = core.achieved(aim, result) if aim.clock == result["clock"] else None
-        if not found:
+        decision = core.decide(aim, result) if aim.clock == result["clock"] else None
+        if not decision:
             continue
-        left_out = len(core.passed_over(aim, result))
-        if left_out:
+        if decision.left_out:
             notes.append(f"{aim.text}: rows that are not judged, as off differs from vanilla by more than the aim's "
-                         f"limit, or by a percent: {left_out}\n")
-        rows.append([aim.text, made_of(aim, found), score_of(aim, found), wanted(aim),
+                         f"limit, or by a percent: {decision.left_out}\n")
+        rows.append([aim.text, made_of(aim, decision.found), score_of(aim, decision.found), wanted(aim),
                      verdict(core.judge(aim, result))])
     return rows, notes
 

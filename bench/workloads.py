@@ -173,6 +173,11 @@ def installed(result: dict | None) -> bool:
     return bool(result and result.get("packages"))
 
 
+def score(aim: core.Aim, found: core.Finding) -> str:
+    """Return what a finding scores, in the terms in which bound() states the aim."""
+    return change(found) if aim.how in ("ratio", "times") else table.amount(aim, found.score)
+
+
 def change(found: core.Finding) -> str:
     """Return how a value differs from its base: in percent, or as a factor where that is at least 2."""
     if not found.base:
@@ -184,7 +189,7 @@ def change(found: core.Finding) -> str:
 
 
 def bound(aim: core.Aim) -> str:
-    """Return what an aim asks for, in the terms of change()."""
+    """Return what an aim asks for."""
     sign = "≥" if aim.at_least else "≤"
     if aim.how in ("times", "value", "less"):
         return f"{sign} {table.number(aim.limit)}{'x' if aim.how == 'times' else ''}"
@@ -195,12 +200,12 @@ def fact_text(fact: Fact, results: list[dict]) -> str:
     """Return a figure and what belongs to it: values, clock, what off reads there, and whether an aim is missed."""
     aim = fact.judged()
     result = core.find(results, fact.benchmark, aim.clock) if aim else None
-    worst = core.worst(aim, result) if aim else None
-    if not aim or not worst:
+    decision = core.decide(aim, result) if aim else None
+    if not aim or not decision:
         return f"{fact.what}: {NONE}"
-    keys, found = worst
+    found = decision.found
     said = [f"{table.number(found.base)} → {table.number(found.value)} {fact.unit}"] if fact.unit else []
-    off = core.row_off(aim, result, keys)
+    off = core.row_off(aim, result, decision.keys)
     compared = off and off.base and aim.against == "vanilla" and (aim.clock == "time" or installed(result))
     how = (["clock"] if aim.clock == "time" else []) + ([f"off {change(off)}"] if off and compared else [])
     said += [", ".join(how)] if how else []
@@ -262,5 +267,5 @@ def other_misses(results: list[dict]) -> list[str]:
             result = core.find(results, name, aim.clock)
             finding = core.achieved(aim, result)
             if finding and core.judge(aim, result) == core.MISSED:
-                found.append(f"\"{aim.text}\" {change(finding)} ([{name}]({page(result, name)}), aim {bound(aim)})")
+                found.append(f"\"{aim.text}\" {score(aim, finding)} ([{name}]({page(result, name)}), aim {bound(aim)})")
     return found
