@@ -99,16 +99,17 @@ ROWS: list[tuple[str, str]] = [
     ("tool/quirelib/knobs.py", "knobs quirectl deb_tools"),
     ("tool/quirelib/settings.py tool/quirelib/output.py", "settings reports"),
     ("tool/systemd/*", "settings reports deb_tools"),
-    ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring quirectl_guest"),
+    ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring prometheus quirectl_guest"),
     ("tool/quirelib/bootdefault.py tool/grub/*", "bootdefault deb_tools"),
     ("tool/completions/*", "completion"),
-    ("tool/monitoring/* tool/bpftrace/*", "monitoring"),
+    ("tool/monitoring/*", "monitoring prometheus"),
+    ("tool/bpftrace/*", "monitoring"),
     ("tool/*", f"quirectl settings reports completion deb_tools quirectl_guest {RECIPES} {INPUT}"),
     ("tests/test_*.py", "itself"),
     ("tests/quick.py Makefile .ci/*", f"quick ktap docs {INPUT}"),
     ("tests/run.py tests/group.py tests/ktap.py pytest.ini", "ktap"),
     ("tests/conftest.py", f"ktap {UNITS} shm::test_model"),
-    ("tests/kernel_surface.py", "knobs settings reports monitoring"),
+    ("tests/kernel_surface.py", "knobs settings reports monitoring prometheus"),
     ("tests/fake_deb.py", "apt_repo deb_meta"),
     ("tests/elf.py", "off"),
     ("tests/objects.py tests/records/objects.json", "off sets"),
@@ -132,8 +133,8 @@ STYLE: list[tuple[str, str]] = [
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
-        "packaged", "packages", "pg_regress", "quick", "quirectl", "races", "reports", "scaling", "sets", "settings",
-        "simulate", "splat", "suites", "text_sets", "tree"}
+        "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "races", "reports", "scaling", "sets",
+        "settings", "simulate", "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
