@@ -95,6 +95,7 @@ ROWS: list[tuple[str, str]] = [
     ("bench/pressure/simulate.py", "simulate"),
     ("bench/workloads.py", "bench docs"),
     ("bench/*", "bench"),
+    ("tool/quirelib/record.py", "quirectl_record quirectl_guest"),
     ("tool/quirelib/processes.py", "quirectl text"),
     ("tool/quirelib/knobs.py", "knobs quirectl deb_tools"),
     ("tool/quirelib/settings.py tool/quirelib/output.py", "settings reports"),
@@ -133,8 +134,8 @@ STYLE: list[tuple[str, str]] = [
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
-        "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "races", "reports", "scaling", "sets",
-        "settings", "simulate", "splat", "suites", "text_sets", "tree"}
+        "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "quirectl_record", "races", "reports",
+        "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -18,7 +18,7 @@ from quirelib import cli, commands
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "tool" / "quirectl"
 COMMANDS = ("status", "enable", "disable", "drain", "stats", "knobs", "gauges", "save", "apply", "ps", "rmap", "text",
-            "top", "metrics", "bugreport", "boot", "default")
+            "top", "metrics", "bugreport", "record", "boot", "default")
 
 
 @pytest.fixture(name="tree")

@@ -11,18 +11,24 @@ from pathlib import Path
 import kernel_surface
 from guest import boot, paths
 from quirelib import cli, knobs
+from test_monitoring import events
 from test_reports import samples
 
-# A process that runs quirectl while its child shares its page tables.
+# A process that runs quirectl while its child shares its page tables, and records the fork.
 SHARE = """
 import os, signal, subprocess
 memory = bytearray(b'x') * (64 << 20)
+recorder = subprocess.Popen(['tool/quirectl', 'record', '--seconds', '600', '--json', '--output', '/tmp/trace',
+                             'fork_*'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+recorder.stderr.readline()
 child = os.fork()
 if not child:
     signal.pause()
 print('@top', subprocess.run(['tool/quirectl', 'top', '--json', '--lines', '2'], capture_output=True, text=True,
                              check=True).stdout.replace('\\n', ' '))
 os.kill(child, signal.SIGKILL)
+recorder.send_signal(signal.SIGINT)
+print('@recorded', recorder.communicate()[0].replace('\\n', ' '))
 """
 SCRIPT = r"""
 cd {repo}
@@ -40,6 +46,9 @@ $q apply --strict /tmp/on && $q save --output /tmp/again && cmp /tmp/on /tmp/aga
 echo "@refused $($q knobs set fork min_tables 0 2>&1)"
 echo "@gauge $($q knobs set shm tables 4 2>&1)"
 python3 -c "{share}"
+echo "@events $($q record --list | tr '\n' ' ')"
+ls /sys/kernel/tracing/instances | sed 's/^/@left /'
+grep -c ' fork_share: mm=' /tmp/trace | sed 's/^/@lines /'
 $q metrics | sed 's/^/@metric /'
 $q bugreport --output /tmp/r.tar.gz >/dev/null && tar xzOf /tmp/r.tar.gz --wildcards '*/dmesg.txt' | sed 's/^/@log /'
 """
@@ -67,6 +76,9 @@ def test_on_a_kernel(guest: Callable[..., boot.Result], tmp_path: Path) -> None:
     assert "read-only" in said(result, "gauge")[0]
     top = json.loads(said(result, "top")[0])
     assert [one["name"] for one in top] == ["python3", "python3"] and min(one["fork"] for one in top) >= 32 << 10
+    recorded = json.loads(said(result, "recorded")[0])
+    assert recorded["events"]["fork_share"] == int(said(result, "lines")[0]) >= 32 and recorded["lost"] == 0
+    assert said(result, "events")[0].split() == sorted(events()) and not said(result, "left")
     odd = set(samples("\n".join(said(result, "metric")) + "\n")) ^ made_up(tmp_path)
     assert not odd, f"kernel and source differ: {', '.join(sorted(odd))}"
     assert any(re.search(r"quire: boot option .* 'nonesuch'", line) for line in said(result, "log"))

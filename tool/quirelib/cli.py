@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from quirelib import bootdefault, commands, metrics, processes, report, settings
+from quirelib import bootdefault, commands, metrics, processes, record, report, settings
 from quirelib.surface import Quire, Refused
 
 ABOUT = "Show and switch the memory-management features of a running quire kernel."
@@ -112,6 +112,16 @@ def _add_reports(where: Any) -> None:
     command = _add(where, "bugreport", report.bugreport, "pack what a bug report needs, without secrets")
     command.add_argument("--output", type=Path, metavar="FILE",
                          help="default quire-bugreport-DATE.tar.gz in this folder; - is standard output")
+    command = _add(where, "record", record.record, "record the kernel's tracepoints of quire for a time")
+    command.add_argument("event", nargs="*", metavar="EVENT",
+                         help="a name, or a pattern of the shell such as 'fork_*' (default: all)")
+    command.add_argument("--seconds", type=positive, default=10.0, metavar="N", help="for this long (default 10)")
+    command.add_argument("--output", type=Path, metavar="FILE",
+                         help="default quire-trace-DATE.txt in this folder; - is standard output")
+    command.add_argument("--buffer-kb", type=times, default=1024, metavar="N",
+                         help="memory for events on each CPU, in kB (default 1024); the oldest are lost if it is full")
+    command.add_argument("--list", action="store_true", help="only name the events")
+    _json(command)
 
 
 def _add_processes(where: Any) -> None:
