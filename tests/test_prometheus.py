@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 import kernel_surface
+from guest import paths
 from quirelib import cli
 from test_monitoring import RULES, panels, rules
 
@@ -42,6 +43,12 @@ def free_ports(number: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
+def vmstat_fields() -> str:
+    """Return the pattern of lines of /proc/vmstat that docs/tools.md gives the exporter."""
+    text = (paths.REPO / "docs/tools.md").read_text(encoding="utf-8")
+    return text.split("    --collector.vmstat.fields='")[1].split("'\n")[0]
+
+
 class Server:
     """Prometheus, which scrapes a node exporter, which reads what quirectl writes about a fake kernel."""
 
@@ -49,12 +56,15 @@ class Server:
         self.root, self.metrics, self.log = folder / "root", folder / "text/quire.prom", folder / "log"
         kernel_surface.make(self.root)
         self.metrics.parent.mkdir()
+        (self.root / "proc/vmstat").write_text("nr_free_pages 5\npgfault 7\nquire_fork_tables_shared 9\n",
+                                               encoding="utf-8")
         self.write({"prezero/stats/quarantined_pages": "0"})
         exporter, self.port = free_ports(2)
         (folder / "config").write_text(CONFIG.format(rules=RULES, port=exporter), encoding="utf-8")
         self.started = [stack.enter_context(subprocess.Popen(command, stdout=log, stderr=log)) for log, command in (
             (stack.enter_context(open(self.log, "ab")), command) for command in (
-                [EXPORTER, "--collector.disable-defaults", "--collector.textfile",
+                [EXPORTER, "--collector.disable-defaults", "--collector.textfile", "--collector.vmstat",
+                 f"--collector.vmstat.fields={vmstat_fields()}", f"--path.procfs={self.root}/proc",
                  f"--collector.textfile.directory={self.metrics.parent}", f"--web.listen-address=127.0.0.1:{exporter}"],
                 ["prometheus", f"--config.file={folder}/config", f"--storage.tsdb.path={folder}/data",
                  f"--web.listen-address=127.0.0.1:{self.port}"]))]
@@ -123,6 +133,12 @@ def test_metrics_arrive(server: Server) -> None:
     assert int(server.find('count({__name__=~"quire_.*"})')[0]["value"][1]) == len(lines)
     assert server.find("node_textfile_scrape_error")[0]["value"][1] == "0"
     assert server.find('node_textfile_mtime_seconds{file=~".*quire\\\\.prom"}')
+
+
+def test_lines_of_vmstat_arrive(server: Server) -> None:
+    """With the option of docs/tools.md, the exporter passes on our lines and those that it passes on without."""
+    found = {one["metric"]["__name__"]: one["value"][1] for one in server.find('{__name__=~"node_vmstat_.*"}')}
+    assert found == {"node_vmstat_pgfault": "7", "node_vmstat_quire_fork_tables_shared": "9"}
 
 
 def test_panels_show_something(server: Server) -> None:
