@@ -207,10 +207,10 @@ def test_wrong_pages_are_seen() -> None:
 
 
 def test_recipes_in_a_guest(guest: Callable[..., boot.Result]) -> None:
-    """All pages run, each of them is judged, and the checkers find nothing."""
+    """All pages run with transparent huge pages as Debian has them, each is judged, and the checkers find nothing."""
     server = shlex.quote(str(paths.REPO / "tests/workloads/quirectl_server.py"))
     lines = GUEST.format(server=server) + "".join(map(script, PAGES)) + "kill $server\n"
-    result = guest(lines, walks=True, memory="2G", timeout=1200)
+    result = guest(lines, walks=True, memory="2G", timeout=1200, append="transparent_hugepage=always")
     said = parts_of(result.output)
     print(told(result.output))
     wrong = [f"docs/recipes/{page}.md: {line}" for page in PAGES for line in complaints(page, said)]
