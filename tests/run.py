@@ -9,7 +9,6 @@ took, and which guests were started again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from guest import paths
+from guest import cli, paths
 
 COUNTS = paths.BUILD / "counts"
 
@@ -110,7 +109,8 @@ def total(names: list[str]) -> int:
 
 def main() -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = cli.Parser(prog="tests/run.py", description=__doc__.splitlines()[0],
+                        epilog="All other arguments are pytest's.")
     parser.add_argument("--name", default="check", help="under which the counts are kept")
     parser.add_argument("--forget", action="store_true", help="forget what is kept of earlier runs, and run nothing")
     parser.add_argument("--since", type=float, metavar="SECONDS", help="report the builds since then (date +%%s)")

@@ -35,6 +35,12 @@ import argparse
 import dataclasses
 import json
 import sys
+from pathlib import Path
+
+if not __package__:  # it is run as a program
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from guest import cli
 
 PAGE = 4096
 ENTRY = 8
@@ -206,8 +212,8 @@ def part(text: str) -> float:
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the command line's values."""
     usual = Machine()
-    parser = argparse.ArgumentParser(prog="bench/pressure/simulate.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.Parser(prog="bench/pressure/simulate.py", description=__doc__,
+                        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpus", type=int, default=usual.cpus, metavar="N", help=f"CPUs (default {usual.cpus})")
     parser.add_argument("--users", type=int, default=usual.users, metavar="N",
                         help=f"processes that use the memory (default {usual.users})")
