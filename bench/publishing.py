@@ -34,11 +34,14 @@ PACKAGES_INTRO = """# Results on installed kernels
 
 Written by `bench/publish` from the JSON in `bench/results/packages`. A Debian 12 machine has two kernels of the same
 base: Debian's own for virtual machines (cloud-amd64), which is the column vanilla, and that of our package, made by
-`make deb FLAVOUR=cloud-amd64`, for the columns off and on. Both have Debian's configuration. With it the kernel always
-tries transparent huge pages, and a heap of these has few page tables that `fork` could share: benchmarks that need
-small pages ask for them by madvise(), as Redis does by prctl(). Memory is cleared when it is allocated (init_on_alloc).
-[results.md](results.md) has the same benchmarks on the lean kernels of the guests, and explains the columns; its score
-is repeated here.
+`make deb FLAVOUR=cloud-amd64`, for the columns off and on. Ours has Debian's configuration but for what
+[build.md](build.md#packages) names. With it the kernel always tries transparent huge pages, and a heap of these has few
+page tables that `fork` could share: benchmarks that need small pages ask for them by madvise(), as Redis does by
+prctl(). Memory is cleared when it is allocated (init_on_alloc). A score "12x" is the base divided by the value, another
+is the value divided by the base, and where there is no base it is the value. [results.md](results.md) has the same
+benchmarks on the lean kernels of the guests; its score is repeated here. Those kernels are of one build with vanilla's:
+what off costs, and what a feature costs, is better read there. `prezero` was measured with `scrub_unused=1`, which is 0
+by default in a virtual machine, and the rows of erofs with `text/readahead=1`.
 
 The two kernels are not of one build: [build.md](build.md#packages) has the command that prints in what their
 configurations differ. The score of off, the same row with all features off, shows how much of a gain is that difference
@@ -52,9 +55,9 @@ CONDITIONS = """The figures are from the kernel that `make deb FLAVOUR=cloud-amd
 machine, against Debian's own of the same base, except where they are marked "lean": these are from guests whose kernel
 has a small configuration (tinyconfig with `kernel/config/guest.config`). All are emulated ({emulators}), in
 instructions or, where the table says "clock", in emulated time. Both clocks overstate what zeroing and copying cost,
-and neither knows the caches and TLBs of hardware ([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "off" is what
-the same row reads with all features off; an installed kernel of ours differs from Debian's then, too, as their
-configurations do ([docs/build.md](docs/build.md#packages))."""
+and neither knows the caches and TLBs of hardware ([docs/benchmarks.md](docs/benchmarks.md#two-clocks)). "Against off"
+compares with the same kernel with all features off: an installed kernel of ours differs from Debian's then, too, as
+their configurations do ([docs/build.md](docs/build.md#packages)), and by the clock boots differ."""
 
 
 def command(result: dict) -> str:
@@ -196,7 +199,7 @@ def packages_paper(data: dict, lean: dict) -> str:
                          table.score_of(aim, off) if off else "-", table.score_of(aim, there)])
         shapes.append(f"* {result['name']} ([all rows](../bench/results/packages/{result['name']}.md)): "
                       f"{table.conditions(result)}: `{command(result)}`")
-    header = ["benchmark", "what", "metric", "base → value", "score", "aim", "", "score of off", "score, lean"]
+    header = ["benchmark", "what", "metric", "base → value", "score", "aim", "verdict", "score of off", "score, lean"]
     return "\n".join([PACKAGES_INTRO, cli.markdown(header, rows), "\nConditions:\n", *shapes]) + "\n"
 
 
@@ -205,10 +208,13 @@ def by_workload(data: dict, packages: dict) -> str:
     results = packages["results"] + data["results"]
     emulators = ", ".join(sorted({r["guest"]["accelerator"] for r in results}))
     misses = workloads.other_misses(results)
+    lean = workloads.lean_misses(results, data["results"])
     texts = [CONDITIONS.format(emulators=emulators),
              f"{counts(results)}; [docs/packages.md](docs/packages.md) and [docs/results.md](docs/results.md) list all "
              "of them. "
              + (f"The table does not have these missed ones: {'; '.join(misses)}. " if misses else "")
+             + (f"Lean kernels, which differ from vanilla in quire alone, miss these, too: {'; '.join(lean)}. "
+                if lean else "")
              + NO_ROW.format(page="docs/rmap.md")]
     filled = [textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) for text in texts]
     rows = [workloads.row(workload, results) for workload in workloads.WORKLOADS]

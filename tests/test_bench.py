@@ -541,10 +541,10 @@ def test_figures_of_a_workload(result: dict, monkeypatch: pytest.MonkeyPatch) ->
         "it: 4x less (aim ≤ -80% **missed**)")
     row = workloads.Fact("it", "micro", metric="ns", where={"op": "a"}, clock="time")
     clocked = {**result, "clock": "time", "columns": {**result["columns"], "off": a_column({"a": [110]})}}
-    assert workloads.fact_text(row, [clocked]) == "it: 4x less (clock, off +10.0%)"
+    assert workloads.fact_text(row, [clocked]) == "it: 4x less (clock, 4.40x less against off)"
     there = {**result, "packages": True, "columns": clocked["columns"]}
-    assert workloads.fact_text(row, [there, clocked]) == "it: 4x less (clock, off +10.0%; lean)"
-    assert workloads.fact_text(fact, [there, clocked, result]) == "it: 4x less (100 → 25 ns; off +10.0%)"
+    assert workloads.fact_text(row, [there, clocked]) == "it: 4x less (clock, 4.40x less against off; lean)"
+    assert workloads.fact_text(fact, [there, clocked, result]) == "it: 4x less (100 → 25 ns; 4.40x less against off)"
     for wrong in (dataclasses.replace(fact, aim="nonesuch"), dataclasses.replace(row, clock="icount"),
                   dataclasses.replace(row, where={"op": "c"}), dataclasses.replace(row, metric="us")):
         assert wrong.finding([clocked]) is None

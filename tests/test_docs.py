@@ -137,7 +137,7 @@ def test_wrong_workloads_are_seen() -> None:
 
 def test_ceiling_of_zeroed_memory() -> None:
     """What the README says that hardware can gain is what the benchmark notes."""
-    said = " ".join(workload.also for workload in workloads.WORKLOADS if "prezero" in workload.features)
+    said = " ".join(workload.limit for workload in workloads.WORKLOADS if "prezero" in workload.features)
     note = core.load("pft").note.split("hardware's ceiling")[1]
     assert re.findall(r"[\d.]+", said) == re.findall(r"[\d.]+", re.sub(r"\(.*?\)", "", note))
 
