@@ -49,6 +49,12 @@ def test_guide() -> None:
         "python3 tool/quirelib/knobs.py >docs/knobs.md"
 
 
+def test_kernel_guide() -> None:
+    """The kernel's guide ends with the section that the table generates."""
+    text = (paths.OVERLAY / "Documentation/admin-guide/mm/quire.rst").read_text(encoding="utf-8")
+    assert text.endswith("\n\n" + knobs.kernel_guide()), "python3 tool/quirelib/knobs.py kernel, at its end"
+
+
 def abi() -> dict[str, str]:
     """Return the descriptions in the kernel's ABI document; an entry in another format fails."""
     text = (paths.OVERLAY / "Documentation/ABI/testing/sysfs-kernel-mm-quire").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ missing here can still be read and set.
 from __future__ import annotations
 
 import sys
+import textwrap
 from dataclasses import dataclass
 
 
@@ -155,5 +156,17 @@ def guide() -> str:
     return "".join(parts)
 
 
+def kernel_guide() -> str:
+    """Return the section about knobs of the kernel's administrator's guide."""
+    parts = ["Knobs\n=====\n\nThe bounds are those of x86-64 with all features. scrub_load, scrub_start and\n"
+             "scrub_stop are in ``/proc/sys/vm``, the others in\n``/sys/kernel/mm/quire/FEATURE``.\n"]
+    for knob in KNOBS:
+        text = textwrap.fill(f"{knob.bounds} ({knob.unit}), default {knob.default}; {knob.what}.", 72,
+                             break_on_hyphens=False)
+        parts.append(f"``{knob.feature}/{knob.name}``\n" + textwrap.indent(text, "\t") + "\n")
+    return "\n".join(parts)
+
+
 if __name__ == "__main__":
-    sys.stdout.write(example() if sys.argv[1:] == ["example"] else guide())
+    wanted = {"example": example, "kernel": kernel_guide}.get(" ".join(sys.argv[1:]), guide)
+    sys.stdout.write(wanted())
