@@ -72,6 +72,7 @@ const char * const quire_text_counter_names[] = {
 	[TEXT_FORGOTTEN] = "forgotten",
 	[TEXT_DROPPED_WRITER] = "dropped_writer",
 	[TEXT_DRAINED_BLOCKS] = "drained_blocks",
+	[TEXT_DROPPED_DRAIN] = "dropped_drain",
 	[TEXT_PLACED_PROGRAM] = "placed_program",
 	[TEXT_PLACED_MAP] = "placed_map",
 	[TEXT_PLACE_SMALL] = "place_small",

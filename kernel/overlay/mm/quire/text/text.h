@@ -37,6 +37,7 @@ enum text_counter {
 	TEXT_FORGOTTEN,			/* files dropped from the queue: umount, switched off */
 	TEXT_DROPPED_WRITER,		/* a writer or truncation emptied a page cache */
 	TEXT_DRAINED_BLOCKS,		/* split by enabled=2 */
+	TEXT_DROPPED_DRAIN,		/* dropped by enabled=2, as they did not split */
 	TEXT_PLACED_PROGRAM,
 	TEXT_PLACED_MAP,
 	TEXT_PLACE_SMALL,		/* program without a whole block of text */
@@ -189,6 +190,8 @@ extern unsigned int quire_text_max_permil;
 
 unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
 bool quire_text_share_left(void);
+enum text_counter quire_text_stays_mapped(struct address_space *mapping, pgoff_t start,
+					  unsigned int most);
 void quire_text_set_nice(int nice);
 void quire_text_do_file(struct text_slot *slot, int *budget);
 

@@ -248,11 +248,19 @@ static bool text_is_realtime(const struct mm_struct *mm)
 	return found;
 }
 
-/*
- * Must a block stay mapped? Returns why, or TEXT_COLLAPSED_BLOCKS if it may be unmapped.
+/**
+ * quire_text_stays_mapped - must a block of text stay mapped
+ * @mapping: the file's
+ * @start: the block's first page
+ * @most: how many mappings it may have
+ *
  * Who locks the text or becomes real-time after that waits once for each block, at most.
+ *
+ * Context: may sleep; takes i_mmap_rwsem for reading.
+ * Return: why, or TEXT_COLLAPSED_BLOCKS if it may be unmapped.
  */
-static enum text_counter text_stays_mapped(struct address_space *mapping, pgoff_t start)
+enum text_counter quire_text_stays_mapped(struct address_space *mapping, pgoff_t start,
+					  unsigned int most)
 {
 	enum text_counter why = TEXT_COLLAPSED_BLOCKS;
 	struct vm_area_struct *vma;
@@ -264,7 +272,7 @@ static enum text_counter text_stays_mapped(struct address_space *mapping, pgoff_
 			why = TEXT_FALLBACK_LOCKED;
 		else if (text_is_realtime(vma->vm_mm))
 			why = TEXT_FALLBACK_REALTIME;
-		else if (++mappings > TEXT_MOST_MAPPINGS)
+		else if (++mappings > most)
 			why = TEXT_FALLBACK_MAPPINGS;
 		if (why != TEXT_COLLAPSED_BLOCKS)
 			break;
@@ -316,7 +324,7 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 	}
 	*budget -= TEXT_COST_BLOCK;
 	quire_text_set_nice(0);
-	why = text_stays_mapped(mapping, start);
+	why = quire_text_stays_mapped(mapping, start, TEXT_MOST_MAPPINGS);
 	if (why != TEXT_COLLAPSED_BLOCKS) {
 		text_leave(pass, inode, start, why);
 		return;

@@ -333,6 +333,42 @@ TEST_F_TIMEOUT(text, switching_off_leaves_and_draining_splits, 600)
 	EXPECT_GE(stop(&self->p), 0);
 }
 
+/*
+ * A page that waits in a pipe has a reference, as has a fault that waits for the folio's
+ * lock: the block does not split. Who has locked some of it does not have to read it again.
+ */
+TEST_F_TIMEOUT(text, draining_drops_what_does_not_split, 600)
+{
+	long dropped = stat_of("dropped_drain"), drained = stat_of("drained_blocks");
+	unsigned char *map = map_huge(PROGRAM), piped[PAGE], page[PAGE];
+	loff_t at = 701 * PAGE;
+	int fd, ends[2];
+
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, pipe(ends));
+	fd = open(PROGRAM, O_RDONLY);
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ((long)PAGE, splice(fd, &at, ends[1], NULL, PAGE, 0));
+	close(fd);
+
+	ASSERT_EQ(0, mlock(map + 600 * PAGE, PAGE));
+	EXPECT_EQ(EBUSY, set("enabled", "2"));
+	EXPECT_EQ(dropped, stat_of("dropped_drain"));
+	ASSERT_EQ(0, munlock(map + 600 * PAGE, PAGE));
+	EXPECT_EQ(0, set("enabled", "2"));
+	EXPECT_EQ(dropped + 1, stat_of("dropped_drain"));
+	EXPECT_EQ(drained + 3, stat_of("drained_blocks"));
+
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	EXPECT_EQ((long)PAGE, read(ends[0], piped, PAGE));
+	text_page(page, 700, three_blocks.pages);
+	EXPECT_EQ(0, memcmp(page, piped, PAGE));
+	close(ends[0]);
+	close(ends[1]);
+	munmap(map, FILE_SIZE);
+}
+
 TEST_F_TIMEOUT(text, off_queues_nothing, 600)
 {
 	long queued;
