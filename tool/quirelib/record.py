@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TextIO
 
 from quirelib.surface import Quire, Refused, columns
 
@@ -67,18 +68,27 @@ def lost_in(buffer: Path) -> int:
     return sum(int(number) for number in re.findall(r"^(?:overrun|dropped events): (\d+)$", "".join(texts), re.M))
 
 
-def copy_trace(buffer: Path, output: Path) -> Counter[str]:
-    """Copy the recorded lines to a file, or to standard output for "-", and count the events. Raises Refused."""
-    found: Counter[str] = Counter()
+@contextlib.contextmanager
+def opened(output: Path) -> Iterator[TextIO]:
+    """Open a file to write to, or take standard output for "-". Raises Refused, also for errors while it is open."""
     try:
-        with open(buffer / "trace", encoding="utf-8", errors="replace") as trace, contextlib.ExitStack() as stack:
-            to = sys.stdout if str(output) == "-" else stack.enter_context(open(output, "w", encoding="utf-8"))
-            for line in trace:
-                to.write(line)
-                match = EVENT.match(line)
-                found.update([match[1]] if match else [])
+        if str(output) == "-":
+            yield sys.stdout
+        else:
+            with open(output, "w", encoding="utf-8") as to:
+                yield to
     except OSError as error:
         raise Refused(f"{output}: cannot be written: {error.strerror}. Name another file with --output.") from error
+
+
+def copy_trace(buffer: Path, to: TextIO) -> Counter[str]:
+    """Copy the recorded lines to a file, and count the events."""
+    found: Counter[str] = Counter()
+    with open(buffer / "trace", encoding="utf-8", errors="replace") as trace:
+        for line in trace:
+            to.write(line)
+            match = EVENT.match(line)
+            found.update([match[1]] if match else [])
     return found
 
 
@@ -91,7 +101,7 @@ def record(quire: Quire, args: argparse.Namespace) -> None:
         print("\n".join(names))
         return
     output = args.output or Path(f"quire-trace-{time.strftime('%Y%m%d-%H%M%S')}.txt")
-    with instance(tracing) as buffer:
+    with instance(tracing) as buffer, opened(output) as to:
         what = "recording"
         quire.write(buffer / "buffer_size_kb", str(args.buffer_kb), what)
         for name in names:
@@ -102,7 +112,7 @@ def record(quire: Quire, args: argparse.Namespace) -> None:
             time.sleep(args.seconds)
         seconds = time.monotonic() - begun
         quire.write(buffer / "tracing_on", "0", what)
-        found, lost = copy_trace(buffer, output), lost_in(buffer)
+        found, lost = copy_trace(buffer, to), lost_in(buffer)
     report(found, lost, seconds, output, args.json)
 
 
