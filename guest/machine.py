@@ -33,7 +33,7 @@ SOURCES = (f"deb http://deb.debian.org/debian {SUITE} main",
 # benchmarks need.
 CONTENTS = ("systemd-sysv", "udev", "dbus", "kmod", "procps", "python3", "initramfs-tools", "grub-pc",
             "linux-image-6.12-cloud-amd64", "redis-server", "redis-tools", "postgresql", "busybox-static",
-            "erofs-utils", "bpftrace")
+            "erofs-utils", "bpftrace", "prometheus-node-exporter")
 HOME = paths.BUILD / "machine"
 BASE, GRUB, STAMP, LOG = HOME / "base.img", HOME / "grub.lnx", HOME / "base.json", HOME / "mmdebstrap.log"
 DISK_SIZE = "6G"

@@ -56,7 +56,9 @@ cat /sys/kernel/mm/quire/*/state
 systemctl is-active quire.service redis-server postgresql
 journalctl --boot --unit quire.service | grep fork.nonesuch
 systemctl start quire-metrics.service
-grep -c '^quire_' /var/lib/prometheus/node-exporter/quire.prom
+python3 -c 'import urllib.request; print(urllib.request.urlopen("http://localhost:9100/metrics").read().decode())' \
+    >/tmp/metrics
+grep -m 1 '^quire_fork_tables_shared_total ' /tmp/metrics
 for script in /usr/share/quire-tools/bpftrace/*.bt; do
     name=$(basename "$script")
     bpftrace "$script" >"/tmp/$name" 2>&1 &
