@@ -6,7 +6,7 @@ FLAVOUR ?= amd64
 MINUTES ?= 60
 JOBS ?= 2
 # Parts without a suite are those of ltp.
-SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng)
+SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng $(if $(CRIU),zdtm))
 BEGUN := $(shell date +%s)
 WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
@@ -22,7 +22,7 @@ help:
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
-	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH WILL_IT_SCALE=PATH)'
+	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -82,12 +82,13 @@ soak: packages
 	@MINUTES=$(MINUTES) $(TESTS) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) LEAKS=1 $(TESTS) --name soak-debug -m debug --timeout 0 --kernel debug
 	@$(if $(LTP),,echo "note: LTP=PATH would also run the Linux Test Project")
-	@$(MAKE) suites $(if $(LTP),,SUITE='kselftest stress-ng')
+	@$(MAKE) suites $(if $(LTP),,SUITE='kselftest stress-ng $(if $(CRIU),zdtm)')
 
 suites: packages
 	@$(BUILD) vanilla quire
 	@status=0; for suite in $(SUITE); do \
-		suites/run $$suite --jobs $(JOBS) $(if $(LTP),--source 'ltp=$(LTP)') $(foreach part,$(PARTS),--part '$(part)') \
+		suites/run $$suite --jobs $(JOBS) $(if $(LTP),--source 'ltp=$(LTP)') \
+			$(if $(CRIU),--source 'zdtm=$(CRIU)') $(foreach part,$(PARTS),--part '$(part)') \
 			|| status=1; done; \
 		$(if $(WILL_IT_SCALE),suites/scale --source '$(WILL_IT_SCALE)' || status=1;) suites/publish && exit $$status
 

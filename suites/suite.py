@@ -69,9 +69,12 @@ def _git(source: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def origin(source: Path) -> dict[str, str]:
-    """Return the commit that a clone is at, and what `git describe` calls it. Raises SuiteError."""
-    commit = _git(source, "rev-parse", "HEAD")
+def origin(source: Path, revision: str = "HEAD") -> dict[str, str]:
+    """Return the commit that a clone is at, or that of a revision, and what `git describe` calls it.
+
+    Raises SuiteError.
+    """
+    commit = _git(source, "rev-parse", f"{revision}^{{commit}}")
     return {"commit": commit, "version": _git(source, "describe", "--tags", "--always", commit)}
 
 

@@ -51,6 +51,7 @@ ROWS: list[tuple[str, str]] = [
     ("suites/scale suites/scale.c suites/scaling.py", "scaling"),
     ("suites/coverage* suites/covering.py", "covering"),
     ("suites/matrix suites/bases.py", "bases"),
+    ("suites/zdtm*", "zdtm suites"),
     ("suites/*", "suites"),
     ("bench/results/* docs/results.md docs/packages.md", f"docs {PAPERS}"),
     ("kernel/overlay/Documentation/ABI/* docs/knobs.md", "docs knobs"),
@@ -135,7 +136,8 @@ STYLE: list[tuple[str, str]] = [
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
         "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "quirectl_record", "races", "reports",
-        "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree"}
+        "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree",
+        "zdtm"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
