@@ -20,8 +20,7 @@ FLAVOUR = "cloud-amd64"  # of Debian's kernel on the machine
 # What the columns' variants are called in results, and how the names of their kernels end.
 KERNELS = {"vanilla": ("debian", f"-{FLAVOUR}"), "quire": ("deb", "-quire")}
 # The benchmark's script copies its programs from the folder where the host has built them.
-# udev still works when the boot has ended; the memory of its
-# processes would be measured, too.
+# udev still works when the boot has ended, and the memory of its processes would be measured, too.
 COMMAND = """set -e
 udevadm settle
 systemctl stop systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-udevd.service

@@ -255,27 +255,23 @@ def row(workload: Workload, results: list[dict]) -> list[str]:
             "; ".join(filter(None, [costs, workload.also])), workload.never]
 
 
+def _miss(name: str, aim: core.Aim, results: list[dict]) -> str:
+    """Return an aim that results miss, how, and where that is; "" if they do not miss it."""
+    result = core.find(results, name, aim.clock)
+    finding = core.achieved(aim, result)
+    if not finding or core.judge(aim, result) != core.MISSED:
+        return ""
+    return f"\"{aim.text}\" {score(aim, finding)} ([{name}]({page(result, name)}), aim {bound(aim)})"
+
+
 def lean_misses(results: list[dict], lean: list[dict]) -> list[str]:
     """Return the aims that lean kernels miss and that are not among those missed in results."""
-    found = []
-    for name in core.names():
-        for aim in core.load(name).aims:
-            there = core.find(lean, name, aim.clock)
-            finding = core.achieved(aim, there)
-            if finding and core.judge(aim, there) == core.MISSED and (
-                    core.judge(aim, core.find(results, name, aim.clock)) != core.MISSED):
-                found.append(f"\"{aim.text}\" {score(aim, finding)} ([{name}]({page(there, name)}), aim {bound(aim)})")
-    return found
+    return [miss for name in core.names() for aim in core.load(name).aims
+            if (miss := _miss(name, aim, lean)) and not _miss(name, aim, results)]
 
 
 def other_misses(results: list[dict]) -> list[str]:
     """Return the aims that are missed and have no place in the table."""
     told = {(fact.benchmark, fact.aim) for workload in WORKLOADS for fact in workload.facts}
-    found = []
-    for name in core.names():
-        for aim in (aim for aim in core.load(name).aims if (name, aim.text) not in told):
-            result = core.find(results, name, aim.clock)
-            finding = core.achieved(aim, result)
-            if finding and core.judge(aim, result) == core.MISSED:
-                found.append(f"\"{aim.text}\" {score(aim, finding)} ([{name}]({page(result, name)}), aim {bound(aim)})")
-    return found
+    return [miss for name in core.names() for aim in core.load(name).aims
+            if (name, aim.text) not in told and (miss := _miss(name, aim, results))]

@@ -37,7 +37,10 @@ criu_does dump --tree "$pid" --images-dir last "${how[@]}"
 how=()
 if [ "$way" = lazy ]; then
 	criu lazy-pages --images-dir last --log-file lazy &
-	sleep 1
+	until [ -e last/lazy-pages.socket ]; do
+		kill -0 $!
+		sleep 0.1
+	done
 	how=(--lazy-pages)
 fi
 criu_does restore --restore-detached --images-dir last "${how[@]}"

@@ -20,6 +20,7 @@ echo $! >"$pid"
 """
 CRIU = """#!/bin/bash
 echo "$@" >>"$DONE"
+[ "$1" != lazy-pages ] || { touch last/lazy-pages.socket; exec sleep 2; }
 [ "$BAD" = "$1" ] || exit 0
 while [ "$2" != --images-dir ]; do set -- "$1" "${@:3}"; done
 echo "it cannot $1" >"$3/log"

@@ -24,11 +24,11 @@ EVENT = re.compile(r"^.*? \d+\.\d+: (\w+): ")
 def tracing_folder(root: Path) -> Path:
     """Return where tracefs is mounted. Raises Refused."""
     for folder in (root / "sys/kernel/tracing", root / "sys/kernel/debug/tracing"):
-        with contextlib.suppress(PermissionError):
+        try:
             if (folder / "instances").is_dir():
                 return folder
-            continue
-        raise Refused("only root may trace. Run the command with sudo.")
+        except PermissionError as error:
+            raise Refused("only root may trace. Run the command with sudo.") from error
     raise Refused("tracefs is not mounted, or this kernel has none: mount -t tracefs nodev /sys/kernel/tracing")
 
 
