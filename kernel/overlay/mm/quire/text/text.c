@@ -30,6 +30,7 @@
 #include <linux/fs.h>
 #include <linux/hugetlb.h>
 #include <linux/init.h>
+#include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/quire/text.h>
@@ -118,13 +119,36 @@ static bool text_all_huge(struct address_space *mapping, pgoff_t start, pgoff_t 
 	return true;
 }
 
+/*
+ * Does all of a filesystem's code cope with a huge page of text? On a filesystem without large
+ * folios, code that needs no writer may take each page for a small one: btrfs sends the first page
+ * of a block 512 times, f2fs cannot move it to another segment, and FUSE replaces all of it by one
+ * page of its server's. Network filesystems change contents without a writer, and drop only what is
+ * not mapped. So only those that were read for this, and 9p, which caches if it is told to. That
+ * ext2 copes depends on quire_text_truncate(), which runs before ext2 zeroes the end of a file.
+ */
+static bool text_fs_copes(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case EROFS_SUPER_MAGIC_V1:
+	case EXT4_SUPER_MAGIC:	/* ext2 and ext3, too */
+	case ISOFS_SUPER_MAGIC:
+	case SQUASHFS_MAGIC:
+	case V9FS_MAGIC:
+	case XFS_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static bool text_file_eligible(struct vm_area_struct *vma)
 {
 	struct file *file = vma->vm_file;
 	struct address_space *mapping = file->f_mapping;
 
 	return S_ISREG(file_inode(file)->i_mode) && (file->f_mode & FMODE_READ) &&
-		READ_ONCE(file_inode(file)->i_nlink) &&
+		READ_ONCE(file_inode(file)->i_nlink) && text_fs_copes(mapping->host->i_sb) &&
 		file_inode(file) == mapping->host && !IS_SWAPFILE(mapping->host) &&
 		vma->vm_ops && vma->vm_ops->map_pages && mapping->a_ops->read_folio &&
 		!(vma->vm_flags & VM_NO_KHUGEPAGED) && !vma_is_dax(vma) &&

@@ -28,7 +28,6 @@
  * Undo: a block that cannot be collapsed stays as it is.
  */
 #include <linux/fs.h>
-#include <linux/magic.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/page_counter.h>
@@ -82,22 +81,13 @@ unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, p
 }
 
 /*
- * May a filesystem be read without an open file, by readahead alone? So may those that are
- * on a block device of their own, and that need no lock which is taken outside of readahead.
+ * May a filesystem be read without an open file, by readahead alone? Of those that text_fs_copes()
+ * lets through, all that are on a block device may, because they need no lock that is taken outside
+ * of readahead. But zisofs reads each page by itself, and asks the file for its inode.
  */
 static bool text_may_read(const struct inode *inode)
 {
-	switch (inode->i_sb->s_magic) {
-	case EROFS_SUPER_MAGIC_V1:
-	case EXT4_SUPER_MAGIC:	/* ext2, too */
-	case F2FS_SUPER_MAGIC:
-	case ISOFS_SUPER_MAGIC:
-	case SQUASHFS_MAGIC:
-	case XFS_SUPER_MAGIC:
-		return inode->i_sb->s_bdev;
-	default:
-		return false;
-	}
+	return inode->i_sb->s_bdev && inode->i_mapping->a_ops->readahead;
 }
 
 /*

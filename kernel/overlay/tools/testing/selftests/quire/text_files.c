@@ -455,6 +455,26 @@ TEST_F_TIMEOUT(files, tmpfs_is_left_alone, 600)
 	unlink(path);
 }
 
+/*
+ * On a filesystem that nobody has read for it, a huge page may meet code that takes it for a small
+ * one. ramfs stands for those.
+ */
+TEST_F_TIMEOUT(files, unknown_filesystem_is_left_alone, 600)
+{
+	const char *path = FOLDER "/ramfs/program";
+	long queued = stat_of("queued"), skipped = stat_of("skipped_file");
+
+	mkdir(FOLDER "/ramfs", 0755);
+	ASSERT_EQ(0, mount("ramfs", FOLDER "/ramfs", "ramfs", 0, NULL));
+	EXPECT_EQ(0, make_program(path, &three_blocks));
+	EXPECT_EQ(0, start(&self->p, path, NULL));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_EQ(skipped + 1, stat_of("skipped_file"));
+	EXPECT_EQ(queued, stat_of("queued"));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_EQ(0, umount(FOLDER "/ramfs"));
+}
+
 /* A page that somebody holds keeps its own block small, but no other block. */
 TEST_F_TIMEOUT(files, one_block_in_use, 600)
 {
