@@ -651,6 +651,7 @@ static inline void quire_pt_oom_report(void)
  * flushes the TLBs of each user that it visits; see mm/quire/pt/flush.c.
  */
 void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw);
+void __quire_pvmw_aborted(struct page_vma_mapped_walk *pvmw);
 bool __quire_rmap_visit(struct folio *folio, struct page_vma_mapped_walk *pvmw, bool migrates);
 void __quire_rmap_broken_off(void);
 void __quire_rmap_walked(struct folio *folio, enum ttu_flags flags);
@@ -684,6 +685,20 @@ static inline void quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 static inline bool quire_rmap_unflushed(void)
 {
 	return quire_pt_used() && current->quire_unflushed;
+}
+
+/**
+ * quire_pvmw_aborted - reclaim leaves the entry that it looks at
+ * @pvmw: the walk
+ *
+ * If that was cleared and is there again, as it was, no TLB needs a flush because of it.
+ * Vanilla: does nothing.
+ * Context: try_to_unmap_one(); the PTL is held if @pvmw has an entry.
+ */
+static inline void quire_pvmw_aborted(struct page_vma_mapped_walk *pvmw)
+{
+	if (quire_pt_used() && current->quire_unflushed)
+		__quire_pvmw_aborted(pvmw);
 }
 
 /**
@@ -911,6 +926,7 @@ static inline bool quire_pvmw_others(struct page_vma_mapped_walk *pvmw)
 #define quire_pte_offset_map_trylock(mm, addr, ptlp)	NULL
 #define quire_pvmw_visited(pvmw, mm)	(mm)
 #define quire_pvmw_cleared(pvmw)	do { } while (0)
+#define quire_pvmw_aborted(pvmw)	do { } while (0)
 #define quire_rmap_unflushed()	false
 #define quire_rmap_visit(folio, pvmw, migrates)	false
 #define quire_rmap_visited(goes_on)	(goes_on)

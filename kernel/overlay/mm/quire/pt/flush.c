@@ -7,6 +7,9 @@
  * flushes for the user that it visits, at once or with reclaim's batch. Each later visit flushes
  * for its own user. For that the walk goes on to its end although nothing maps the page any more.
  *
+ * If the entry is put back as it was, because the page cannot be reclaimed after all, the TLBs are
+ * right, and the walk ends there.
+ *
  * Why no TLB keeps the translation: consider a process that was a user when the entry was cleared.
  * Its PMD pointed to the table, or had done so until the process began to leave.
  *
@@ -85,9 +88,28 @@ void __quire_pvmw_cleared(struct page_vma_mapped_walk *pvmw)
 	lockdep_assert_held(pvmw->ptl);
 	state->flags |= QUIRE_PT_STALE;
 	quire_pt_count_cleared(quire_pt_kind(*pvmw->pmd));
+	pvmw->quire_cleared = current->quire_unflushed ? NULL : pvmw->pte;
 	current->quire_unflushed |= file ? UNFLUSHED_FILE : UNFLUSHED_COW;
 	if (unlikely(state->leaving))
 		flush_all(file ? UNFLUSHED_FILE : UNFLUSHED_COW);
+}
+
+/**
+ * __quire_pvmw_aborted - forget about an entry that reclaim has cleared and put back
+ * @pvmw: the walk
+ *
+ * A page that was written to after MADV_FREE is put back, for example. All CPUs would flush then,
+ * for each such page. Only the first entry that the walk of the reverse map has cleared can be
+ * forgotten: after it, an earlier entry's users may still have to flush.
+ * Context: the PTL is held if @pvmw has an entry.
+ */
+void __quire_pvmw_aborted(struct page_vma_mapped_walk *pvmw)
+{
+	if (!pvmw->pte || pvmw->quire_cleared != pvmw->pte)
+		return;
+	lockdep_assert_held(pvmw->ptl);
+	if (pte_present(ptep_get(pvmw->pte)))
+		current->quire_unflushed = 0;
 }
 
 /*

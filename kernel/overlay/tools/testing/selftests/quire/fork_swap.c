@@ -132,6 +132,30 @@ TEST_SLOW(fork_swap, parent_frees_lazily)
 }
 
 /*
+ * Pages that were written to after they were freed lazily are put back by reclaim. No TLB is wrong
+ * then, so none needs a flush for each page.
+ */
+TEST_SLOW(fork_swap, freed_and_written_before_fork)
+{
+	char *area = map_tables(TABLES);
+	struct helper child;
+	long flushes;
+
+	ASSERT_NE(NULL, area);
+	fill(area, PAGES, 5);
+	ASSERT_EQ(0, madvise(area, LEN, MADV_FREE));
+	fill(area, PAGES, 7);
+	ASSERT_EQ(0, start_helper(&child, serve, area));
+	flushes = fork_stat("flushes_all");
+	ASSERT_TRUE(swap_out(area, LEN));
+	EXPECT_GT(flushes + PAGES / 16, fork_stat("flushes_all"));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, ask(&child, 'r'));
+	EXPECT_EQ(0, wrong(area, PAGES, 7));
+	EXPECT_EQ(0, stop_helper(&child));
+}
+
+/*
  * Each process, except a table's last user, gets a copy of each table, and all pages come back
  * from swap.
  */
