@@ -218,7 +218,7 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
  * @vma: the VMA
  * @pmd: the PMD
  * @addr: the address
- * @foll: FOLL_*
+ * @writes: FOLL_WRITE or FOLL_PIN is set
  *
  * A shared table allows references for reading only: neither pins nor references for writing.
  * Vanilla: goes on to lock the page table.
@@ -226,11 +226,11 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
  * Return: 0 or -ENOMEM.
  */
 static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
-			       unsigned long addr, unsigned int foll)
+			       unsigned long addr, bool writes)
 {
 	if (likely(!quire_pt_cow(pmd)))
 		return 0;
-	if ((foll & (FOLL_GET | FOLL_WRITE)) == FOLL_GET) {
+	if (!writes) {
 		/* The last user adopts the table, so that GUP-fast can enter it. */
 		__quire_pt_still_shared(vma, pmd, addr);
 		return 0;
@@ -269,14 +269,15 @@ static inline void quire_pt_gup_fast(pmd_t pmd, bool pins)
 /**
  * quire_pt_gup_locked - note that GUP is about to reference a page
  * @pmd: the PMD
+ * @gets: FOLL_GET is set
  * @pins: FOLL_PIN is set
  *
  * Vanilla: does nothing.
  * Context: follow_page_pte(); the PTL is held.
  */
-static inline void quire_pt_gup_locked(pmd_t *pmd, bool pins)
+static inline void quire_pt_gup_locked(pmd_t *pmd, bool gets, bool pins)
 {
-	if (unlikely(quire_pt_cow(pmd)))
+	if (gets && quire_pt_cow(pmd))
 		quire_pt_note_reference(pmd);
 	else if (pins)
 		quire_pt_may_have_pins(pmd_page(*pmd));
@@ -858,14 +859,14 @@ static inline int quire_pt_fault(struct vm_area_struct *vma, pmd_t *pmd,
 }
 
 static inline int quire_pt_gup(struct vm_area_struct *vma, pmd_t *pmd,
-			       unsigned long addr, unsigned int foll)
+			       unsigned long addr, bool writes)
 {
 	return 0;
 }
 
 #define quire_pt_may_have_pins(table)			do { } while (0)
 #define quire_pt_gup_fast(pmd, pins)			do { } while (0)
-#define quire_pt_gup_locked(pmd, pins)			do { } while (0)
+#define quire_pt_gup_locked(pmd, gets, pins)		do { } while (0)
 #define quire_pt_move(vma, pmd, addr, new_vma, new_pmd, new_addr) \
 	do { } while (0)
 

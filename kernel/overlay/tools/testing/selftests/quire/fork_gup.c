@@ -93,6 +93,24 @@ TEST_SLOW(fork_gup, child_splices_and_leaves)
 	EXPECT_EQ('b', self->page[5]);
 }
 
+/* To populate what is there for reading takes no reference, and no table of its own. */
+TEST_SLOW(fork_gup, child_populates)
+{
+	long unshared = fork_stat("unshared_gup");
+	int status;
+	pid_t pid = share_fork();
+
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		if (madvise(self->area, TABLES * TABLE, MADV_POPULATE_READ))
+			_exit(1);
+		_exit(shared_tables(getpid()) < TABLES ? 2 : wrong(self->area, 50, 7) ? 3 : 0);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(unshared, fork_stat("unshared_gup"));
+}
+
 /*
  * The child takes a reference to a page and exits; the parent writes; the pipe still has the
  * old byte.
