@@ -63,6 +63,19 @@ static int copy_nonpresent(struct vm_area_struct *vma, pte_t *dst_pte, pte_t *sr
 	return ret == -ENOENT ? 0 : ret ?: 1;
 }
 
+/*
+ * Fork leaves the copies old, because the parent keeps the entries that it has used. The owner of a
+ * table, who used its entries before it was shared, would lose them with the table.
+ */
+static void keep_young(pte_t *dst, pte_t *src, unsigned long addr, int nr)
+{
+	int i;
+
+	for (i = 0; i < nr; i++, addr += PAGE_SIZE)
+		if (pte_young(ptep_get(src + i)))
+			set_pte_at(quire_pt_orphans, addr, dst + i, pte_mkyoung(ptep_get(dst + i)));
+}
+
 /**
  * quire_pt_copy_slots - copy the entries of a table as fork would
  * @vma: a VMA of the user that gets the copy
@@ -72,7 +85,8 @@ static int copy_nonpresent(struct vm_area_struct *vma, pte_t *dst_pte, pte_t *sr
  * @rss: incremented for what was copied
  * @mixed: leave out pages of files, as fork does where it can
  *
- * Entries of both tables are write-protected and not exclusive once they are copied.
+ * Entries of both tables are write-protected and not exclusive once they are copied. The copy has
+ * the accessed bits only if its user owns the table.
  * Context: @pt's PTL is held; no process can reach the copy.
  * Return: how many slots were done. Less than all if the swap map must be extended before an
  * entry's swap count can be raised, or if a device's page is locked.
@@ -81,6 +95,7 @@ int quire_pt_copy_slots(struct vm_area_struct *vma, struct ptdesc *copy, struct 
 			unsigned long addr, int *rss, bool mixed)
 {
 	pte_t *dst = ptdesc_address(copy), *src = ptdesc_address(pt);
+	bool owns = *quire_pt_owner(pt) == vma->vm_mm;
 	struct folio *prealloc = NULL;
 	int i, nr;
 
@@ -105,6 +120,8 @@ int quire_pt_copy_slots(struct vm_area_struct *vma, struct ptdesc *copy, struct 
 			continue;
 		nr = copy_present_ptes(&quire_pt_orphans_area, &quire_pt_orphans_area, dst + i,
 				       src + i, ptent, a, PTRS_PER_PTE - i, rss, &prealloc);
+		if (owns)
+			keep_young(dst + i, src + i, a, nr);
 	}
 	return i;
 }

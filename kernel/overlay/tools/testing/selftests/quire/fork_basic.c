@@ -115,6 +115,21 @@ TEST_SLOW(fork_basic, parent_writes)
 	EXPECT_EQ(0, stop_helper(&self->child));
 }
 
+/* The parent's own copy of a table is as hot as the table was: it may be about to be reclaimed. */
+TEST_SLOW(fork_basic, parent_writes_and_stays_hot)
+{
+	long before = smaps_of(getpid(), self->area.start, "Referenced");
+
+	ASSERT_EQ((long)(TABLES * TABLE / 1024), before);
+	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
+	for (int i = 0; i < TABLES; i++)
+		self->area.start[i * TABLE] ^= 1;
+	EXPECT_EQ(0, shared_tables(getpid()));
+	EXPECT_EQ(before, smaps_of(getpid(), self->area.start, "Referenced"));
+	EXPECT_TRUE(tables_consistent());
+	EXPECT_EQ(0, stop_helper(&self->child));
+}
+
 TEST_SLOW(fork_basic, parent_unmaps_first)
 {
 	ASSERT_EQ(0, start_helper(&self->child, serve, &self->area));
