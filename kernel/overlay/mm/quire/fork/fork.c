@@ -199,6 +199,8 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 		if (users > 0) {
 			quire_background_add(dst_mm);
 			trace_fork_share(dst_mm, addr, users);
+			/* Vanilla would, as it copies the table. */
+			cond_resched();
 			return 1;
 		}
 		reason = refusal_of(users);

@@ -144,7 +144,7 @@ static struct page *take_slot(struct vm_area_struct *vma, unsigned long addr, pt
 	if (type >= 0)
 		rss[type]--;
 	if (!pte_present(pte)) {
-		quire_pt_drop_slot(vma, addr, pte);
+		quire_pt_drop_entry(vma, pte);
 		return NULL;
 	}
 	page = vm_normal_page(vma, addr, pte);

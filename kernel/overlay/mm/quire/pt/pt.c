@@ -345,27 +345,17 @@ static void adopt(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)
 }
 
 /**
- * quire_pt_drop_slot - release what a cleared entry referred to
+ * quire_pt_drop_entry - release what a cleared entry that was not present referred to
  * @vma: a VMA of any user
- * @addr: the entry's address
- * @pte: the entry; if it is present, no TLB holds it
+ * @pte: the entry
  *
  * Context: the PTL is held, or the PTL of the table of which this was a copy.
  */
-void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
+void quire_pt_drop_entry(struct vm_area_struct *vma, pte_t pte)
 {
+	swp_entry_t entry = pte_to_swp_entry(pte);
 	struct page *page;
-	swp_entry_t entry;
 
-	if (pte_present(pte)) {
-		page = vm_normal_page(vma, addr, pte);
-		if (!page)
-			return;
-		folio_remove_rmap_pte(page_folio(page), page, vma);
-		free_page_and_swap_cache(page);
-		return;
-	}
-	entry = pte_to_swp_entry(pte);
 	if (!non_swap_entry(entry)) {
 		free_swap_and_cache(entry);
 	} else if (is_device_private_entry(entry) || is_device_exclusive_entry(entry)) {
@@ -376,6 +366,16 @@ void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pt
 	}
 }
 
+/* Release pages that no entry of ours maps any more, as mmu_gather does. */
+static void release(struct folio_batch *batch)
+{
+	unsigned int i;
+
+	for (i = 0; i < folio_batch_count(batch); i++)
+		free_swap_cache(batch->folios[i]);
+	folios_put(batch);
+}
+
 /*
  * Empty a table that no PMD points to: a copy that was given up, or a table that all users have
  * left. No TLB holds a translation for its pages, except from a copy that maps them, too. The
@@ -383,12 +383,30 @@ void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pt
  */
 static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
 {
-	pte_t *pte = first_slot(pt);
+	pte_t *slot = first_slot(pt);
+	struct folio_batch batch;
 	int i;
 
-	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
-		if (!pte_none(ptep_get(pte)))
-			quire_pt_drop_slot(vma, addr, ptep_get_and_clear(vma->vm_mm, addr, pte));
+	folio_batch_init(&batch);
+	for (i = 0; i < PTRS_PER_PTE; i++, slot++, addr += PAGE_SIZE) {
+		struct page *page;
+		pte_t pte;
+
+		if (pte_none(ptep_get(slot)))
+			continue;
+		pte = ptep_get_and_clear(vma->vm_mm, addr, slot);
+		if (!pte_present(pte)) {
+			quire_pt_drop_entry(vma, pte);
+			continue;
+		}
+		page = vm_normal_page(vma, addr, pte);
+		if (!page)
+			continue;
+		folio_remove_rmap_pte(page_folio(page), page, vma);
+		if (!folio_batch_add(&batch, page_folio(page)))
+			release(&batch);
+	}
+	release(&batch);
 }
 
 static void free_table_rcu(struct rcu_head *head)
@@ -706,9 +724,12 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
 		return 0;
 	flush_tlb_mm_range(vma->vm_mm, start, *addr, PAGE_SHIFT, true);
 	quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < nr; i++) {
 		if (left[i].pt)
 			put_table(left[i].pt, vma, left[i].addr);
+		/* The last user has released up to 512 pages. */
+		cond_resched();
+	}
 	return nr;
 }
 
@@ -718,7 +739,7 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
  * @pmd: the PMD
  * @addr: the first address that the table maps
  *
- * Context: mmap_lock is held, or the mm is exiting.
+ * Context: mmap_lock is held, or the mm is exiting; may sleep.
  * Return: true, or false if the table is private (now).
  */
 bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr)

@@ -23,7 +23,7 @@ struct obj_cgroup;
 int quire_pt_share(struct vm_area_struct *vma, unsigned long addr,
 		   struct mm_struct *dst_mm, pmd_t *src_pmd, pmd_t *dst_pmd, bool mixed);
 bool quire_pt_leave(struct vm_area_struct *vma, pmd_t *pmd, unsigned long addr);
-void quire_pt_drop_slot(struct vm_area_struct *vma, unsigned long addr, pte_t pte);
+void quire_pt_drop_entry(struct vm_area_struct *vma, pte_t pte);
 int quire_pt_charged_as(struct vm_area_struct *vma, unsigned long addr, pte_t pte,
 			bool mixed);
 void quire_pt_on_mmlist(struct mm_struct *mm);
