@@ -354,6 +354,12 @@ static inline bool quire_pt_keep(pmd_t *pmd)
  */
 static inline int quire_pt_split(struct vm_area_struct *vma, unsigned long addr)
 {
+	/*
+	 * A fault must not share a table across the boundary because the feature is switched on
+	 * after the key was read. The caller locks the area anyway.
+	 */
+	if ((vma->vm_flags & VM_MAYSHARE) && !IS_ALIGNED(addr, PMD_SIZE))
+		vma_start_write(vma);
 	if (!quire_pt_used())
 		return 0;
 	/* The process has shared no table yet. A fault cannot begin to: it needs VM_MAYSHARE. */
