@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Build kernel variants: build/VARIANT/bzImage (and vmlinux, config, build.log).
 
-quire, debug, kcsan, gcov and off are built from build/tree, vanilla from the pristine build/base. The objects are in
-o-VARIANT, a direct child of the source folder. Kbuild then refers to the source as "..", so objects contain no absolute
-path and ccache works across clones of this repository.
+quire, debug, kcsan, gcov, fuzz and off are built from build/tree, vanilla from the pristine build/base. The objects are
+in o-VARIANT, a direct child of the source folder. Kbuild then refers to the source as "..", so objects contain no
+absolute path and ccache works across clones of this repository.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ FRAGMENTS: dict[str, tuple[str, ...]] = {
     "quire-jump": ("guest", "quire", "jump"),
     # For counting which lines run: see suites/covering.py.
     "gcov": ("guest", "quire", "gcov"),
+    # For syzkaller: see suites/fuzzing.py.
+    "fuzz": ("guest", "quire", "debug", "fuzz"),
 }
 # guest.deb merges this into a distribution's configuration.
 PACKAGED = {"deb": ("deb",)}
