@@ -4,6 +4,7 @@ PYTHON := build/venv/bin/python
 VARIANT ?= quire
 FLAVOUR ?= amd64
 MINUTES ?= 60
+HOURS ?= 1
 JOBS ?= 2
 # Parts without a suite are those of ltp.
 SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng $(if $(CRIU),zdtm))
@@ -12,7 +13,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-package soak suites coverage matrix bench results clean \
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-package soak suites coverage fuzz matrix bench results clean \
 	distclean
 
 help:
@@ -24,10 +25,11 @@ help:
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
 	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
+	@echo 'make fuzz         random system calls of syzkaller on all features, for docs/trust.md (HOURS=1 SYZKALLER=PATH)'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
 	@echo 'make results      measure all benchmarks again and write bench/results and docs/results.md'
-	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|gcov|quire-jump|vanilla-jump)'
+	@echo 'make kernel       build one kernel (VARIANT=quire|vanilla|debug|kcsan|off|gcov|fuzz|quire-jump|vanilla-jump)'
 	@echo 'make deb          all Debian packages, to install: kernel and tools (FLAVOUR=amd64|cloud-amd64, or CONFIG=file)'
 	@echo 'make check-package  install, boot, use, upgrade and purge the packages of build/deb on a Debian machine'
 	@echo 'make deb-tools    the package of quirectl and what belongs to it alone; builds no kernel'
@@ -95,6 +97,10 @@ suites: packages
 coverage: packages
 	@$(BUILD) gcov
 	@suites/coverage && suites/publish
+
+fuzz: packages
+	@$(BUILD) fuzz
+	@suites/fuzz --hours $(HOURS) $(if $(SYZKALLER),--source '$(SYZKALLER)'); status=$$?; suites/publish && exit $$status
 
 matrix: packages
 	@suites/matrix $(foreach goal,$(CHECKS),--check '$(goal)'); status=$$?; suites/publish && exit $$status

@@ -40,12 +40,17 @@ def number(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
-def seconds(text: str) -> float:
-    """Return an argument as a number of seconds, which must be above 0 and finite."""
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, not {text!r}")
+def positive(unit: str) -> Callable[[str], float]:
+    """Return an argument type for argparse: a number of some unit, above 0 and finite."""
+    def convert(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if 0 < float(text) < float("inf"):
+                return float(text)
+        raise argparse.ArgumentTypeError(f"takes a number of {unit} above 0, not {text!r}")
+    return convert
+
+
+seconds, hours = positive("seconds"), positive("hours")
 
 
 def progress(text: str) -> None:

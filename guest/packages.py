@@ -39,6 +39,7 @@ GOALS: dict[str, tuple[str, ...]] = {
 # Packages that only one command needs.
 LATER: dict[str, tuple[str, ...]] = {
     "to package": ("debhelper",),
+    "to fuzz": ("dropbear-bin", "openssh-client"),
     "to build test suites": ("git", "autoconf", "automake", "m4", "pkg-config|pkgconf", "libcap-dev", "libnuma-dev",
                              "libpopt-dev"),
     "for a machine": ("mmdebstrap", "e2fsprogs"),

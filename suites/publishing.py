@@ -40,6 +40,11 @@ stays within that."""
 TIMED = """ Time is that of 1, 2, 4 and 8 tasks, each with a CPU, by the medians of {boots} boots in turn. The host has
 {cpus} CPUs and emulates those of guests: where there are more tasks, time includes waiting for the host, and no cache
 line moves between CPUs."""
+FUZZED = """`suites/fuzz --source PATH` runs syzkaller, of which PATH is a git clone, in emulated guests of the debug
+kernel: random programs of system calls on memory, which also switch each feature and set its knobs. Those that reach
+something new in `mm/quire` are kept and varied, and the next run begins with them. A run is one line; functions are
+those that the kept programs reach when it ends, of all that the compiler did not inline, unit tests and checkers left
+out."""
 LIMIT = 1.05
 REACHED = """# Lines that our tests reach
 
@@ -49,6 +54,7 @@ each line of `mm/quire` and `include/linux/quire` runs, with gcov. The lines of 
 tests provoke (`core/debug.c`) are left out. The features' checkers count, and so does what unit tests reach when the
 kernel boots. A line that is reached is not thereby right, and a line that is not reached may be reached by the soak, by
 benchmarks or by real programs."""
+NAME = "syzkaller"
 ORDER = ("pass", "skip", "fail", "broken", "timeout", "missing")
 HEADER = ["part", "cases", "same", "better", "**worse**", "alike", "checks", "left out", "hours", "date", "quire"]
 
@@ -126,14 +132,29 @@ def scale(results: dict[str, dict[str, Any]]) -> str:
     return "\n\n".join(["## will-it-scale", fill(f"{text} {about}."), cli.markdown(header, rows)])
 
 
-def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]], scales: dict[str, dict[str, Any]]) -> str:
+def fuzzed(result: dict[str, Any]) -> str:
+    """Return the part of the paper about syzkaller."""
+    runs = result["runs"]
+    rows = [[one["date"], one["version"], f"{one['hours']:.2f}", f"{one['executed']:,}", f"{one['corpus']:,}",
+             f"{one['reached']} of {one['functions']}", "; ".join(one["crashes"]) or "none", one["quire"]["commit"]]
+            for one in runs]
+    header = ["date", NAME, "hours", "programs", "kept", "functions of ours", "crashes", "quire"]
+    executed, hours = (sum(one[key] for one in runs) for key in ("executed", "hours"))
+    missed = ", ".join(f"`{name}()`" for name in result["missed"]) or "none"
+    total = f"{executed:,} programs in {hours:.2f} hours in all. The last run's programs do not reach: {missed}."
+    return "\n\n".join([f"## {NAME}", FUZZED, cli.markdown(header, rows), fill(total)])
+
+
+def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]], scales: dict[str, dict[str, Any]],
+          fuzz: dict[str, Any]) -> str:
     """Return docs/trust.md."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault(f"{result['suite']}: {result['quire']['kernel']} against {result['against']}",
                           []).append(result)
     return "\n\n".join([INTRO, *(section(*group) for group in groups.items()),
-                        *([scale(scales)] if scales else []), *([versions(bases)] if bases else [])]) + "\n"
+                        *([scale(scales)] if scales else []), *([fuzzed(fuzz)] if fuzz else []),
+                        *([versions(bases)] if bases else [])]) + "\n"
 
 
 def fill(text: str, indent: str = "") -> str:
@@ -208,7 +229,8 @@ def main(argv: list[str] | None = None) -> int:
     """Write the papers."""
     cli.Parser(prog="suites/publish", description=__doc__).parse_args(argv)
     try:
-        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER), storage.load(storage.MATRIX), scales()))
+        paths.write_whole(PAPER, paper(storage.load(storage.FOLDER), storage.load(storage.MATRIX), scales(),
+                                     paths.read_stamp(storage.FUZZ) or {}))
         result = paths.read_stamp(storage.COVERAGE)
         if result:
             paths.write_whole(COVERAGE_PAPER, reached(result))

@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 COVERAGE = FOLDER / "coverage" / "gcov.json"
 MATRIX = FOLDER / "matrix"
 SCALE = FOLDER / "scale"
+FUZZ = FOLDER / "fuzz" / "syzkaller.json"
 
 
 def name_of(result: dict[str, Any]) -> str:

@@ -47,7 +47,8 @@ ROWS: list[tuple[str, str]] = [
     ("docs/recipes/*", "docs recipes"),
     ("README.md", f"docs apt_repo {PAPERS}"),
     ("suites/results/* suites/storage.py suites/publishing.py docs/trust.md docs/coverage.md",
-     "docs bases covering scaling suites"),
+     "docs bases covering fuzzing scaling suites"),
+    ("suites/fuzz suites/fuzz* kernel/config/fuzz.config", "fuzzing"),
     ("suites/scale suites/scale.c suites/scaling.py", "scaling"),
     ("suites/coverage* suites/covering.py", "covering"),
     ("suites/matrix suites/bases.py", "bases"),
@@ -98,7 +99,7 @@ ROWS: list[tuple[str, str]] = [
     ("bench/*", "bench"),
     ("tool/quirelib/record.py", "quirectl_record quirectl_guest"),
     ("tool/quirelib/processes.py", "quirectl text"),
-    ("tool/quirelib/knobs.py", "knobs quirectl deb_tools"),
+    ("tool/quirelib/knobs.py", "knobs fuzzing quirectl deb_tools"),
     ("tool/quirelib/settings.py tool/quirelib/output.py", "settings reports"),
     ("tool/systemd/*", "settings reports deb_tools"),
     ("tool/quirelib/metrics.py tool/quirelib/report.py", "reports monitoring prometheus quirectl_guest"),
@@ -134,10 +135,9 @@ STYLE: list[tuple[str, str]] = [
 ]
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
-        "deb_tools", "docs", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets", "monitoring", "off",
-        "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "quirectl_record", "races", "reports",
-        "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree",
-        "zdtm"}
+        "deb_tools", "docs", "fuzzing", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets",
+        "monitoring", "off", "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "quirectl_record",
+        "races", "reports", "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree", "zdtm"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 
