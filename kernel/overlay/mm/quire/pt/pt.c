@@ -418,9 +418,10 @@ static void free_table_rcu(struct rcu_head *head)
 
 /*
  * Drop this mm's count of a table that its PMD does not point to any more and that its TLBs do not
- * hold. The VMA is still in the reverse map.
+ * hold. The VMA is still in the reverse map. Returns whether it was the last, which released up to
+ * 512 pages.
  */
-static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+static bool put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
 {
 	struct quire_pt_state *state = quire_pt_state(pt);
 	spinlock_t *ptl = ptlock_ptr(pt);
@@ -449,10 +450,11 @@ static void put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 	}
 	spin_unlock(ptl);
 	if (!last)
-		return;
+		return false;
 	/* RCU frees it, because a walker of the reverse map may be waiting for the PTL. */
 	pt_count(PT_TABLES_DROPPED);
 	call_rcu(&pt->pt_rcu_head, free_table_rcu);
+	return true;
 }
 
 /*
@@ -724,12 +726,10 @@ static int leave_run(struct vm_area_struct *vma, pmd_t *pmd, unsigned long *addr
 		return 0;
 	flush_tlb_mm_range(vma->vm_mm, start, *addr, PAGE_SHIFT, true);
 	quire_pt_count_flush(QUIRE_PT_COW, QUIRE_FLUSH_LEAVE);
-	for (i = 0; i < nr; i++) {
-		if (left[i].pt)
-			put_table(left[i].pt, vma, left[i].addr);
-		/* The last user has released up to 512 pages. */
-		cond_resched();
-	}
+	/* Until a table is put, reclaim flushes all CPUs for it: yield only after long work. */
+	for (i = 0; i < nr; i++)
+		if (left[i].pt && put_table(left[i].pt, vma, left[i].addr))
+			cond_resched();
 	return nr;
 }
 
