@@ -60,6 +60,7 @@ DECLARE_STATIC_KEY_FALSE(quire_prezero_marks_key);
 extern unsigned int quire_scrub_order_min;
 
 void __quire_prezero_unmark(struct page *page, unsigned int order);
+void __quire_prezero_moved(struct page *page, int from, int to);
 void __quire_prezero_take_pcp(struct page *page, unsigned int order);
 void __quire_prezero_freed(struct page *page, unsigned int order, int mt,
 			   unsigned int marked, bool unused);
@@ -95,6 +96,25 @@ static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 		return false;
 	__quire_prezero_unmark(page, order);
 	return true;
+}
+
+/**
+ * quire_prezero_moved - a block goes from one migrate type's list to another's
+ * @page: its head
+ * @order: its order
+ * @from: the migrate type that it has had
+ * @to: the migrate type that it gets
+ *
+ * It keeps its mark.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: zone->lock is held.
+ */
+static inline void quire_prezero_moved(struct page *page, unsigned int order, int from, int to)
+{
+	if (quire_prezero_marks() && order >= pageblock_order && PageZeroed(page))
+		__quire_prezero_moved(page, from, to);
 }
 
 /**
@@ -507,6 +527,10 @@ struct hstate;
 static inline bool quire_prezero_unmark(struct page *page, unsigned int order)
 {
 	return false;
+}
+
+static inline void quire_prezero_moved(struct page *page, unsigned int order, int from, int to)
+{
 }
 
 static inline void quire_prezero_freed(struct page *page, unsigned int order,

@@ -67,19 +67,25 @@ static void check_contents(struct zone *zone, struct prezero_report *report)
 	}
 }
 
-/* In one hold of the lock, because the lists and the count must agree. */
+/* In one hold of the lock, because the lists and the counts must agree. */
 static void check_count(struct zone *zone, struct prezero_report *report)
 {
+	struct prezero_zone *z = quire_prezero_zone(zone);
+	unsigned long pages = 0, huge = 0;
 	unsigned int order, mt;
-	unsigned long pages = 0;
 	struct page *page;
 
 	spin_lock_irq(&zone->lock);
-	for_each_migratetype_order(order, mt)
-		list_for_each_entry(page, &zone->free_area[order].free_list[mt], buddy_list)
-			if (PageZeroed(page))
-				pages += 1UL << order;
-	report->miscounted += abs_diff(pages, quire_prezero_zone(zone)->pages);
+	for_each_migratetype_order(order, mt) {
+		list_for_each_entry(page, &zone->free_area[order].free_list[mt], buddy_list) {
+			if (!PageZeroed(page))
+				continue;
+			pages += 1UL << order;
+			huge += order >= pageblock_order && mt == MIGRATE_MOVABLE;
+		}
+	}
+	report->miscounted += abs_diff(pages, z->pages) +
+			      (abs_diff(huge, z->huge) << pageblock_order);
 	spin_unlock_irq(&zone->lock);
 }
 

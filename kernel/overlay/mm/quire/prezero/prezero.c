@@ -75,9 +75,11 @@ static void account(struct page *page, unsigned int order, int sign)
 	struct prezero_zone *z = quire_prezero_zone(zone);
 
 	lockdep_assert_held(&zone->lock);
-	/* Both are read without the lock, too. */
+	/* All are read without the lock, too. */
 	WRITE_ONCE(z->pages, z->pages + sign * (1L << order));
 	WRITE_ONCE(z->blocks[order], z->blocks[order] + sign);
+	if (order >= pageblock_order && get_pageblock_migratetype(page) == MIGRATE_MOVABLE)
+		WRITE_ONCE(z->huge, z->huge + sign);
 	prezero_count(PREZERO_ZEROED_PAGES, sign * (1L << order));
 	if (unlikely(z->sated) && sign < 0)
 		quire_prezero_scrub_taken(zone);
@@ -119,6 +121,15 @@ void __quire_prezero_take_pcp(struct page *page, unsigned int order)
 {
 	__ClearPageZeroed(page);
 	prezero_count(PREZERO_LOST_TAKEN, 1L << order);
+}
+
+void __quire_prezero_moved(struct page *page, int from, int to)
+{
+	struct zone *zone = page_zone(page);
+	struct prezero_zone *z = quire_prezero_zone(zone);
+
+	lockdep_assert_held(&zone->lock);
+	WRITE_ONCE(z->huge, z->huge + (to == MIGRATE_MOVABLE) - (from == MIGRATE_MOVABLE));
 }
 
 void __quire_prezero_freed(struct page *page, unsigned int order, int mt, unsigned int marked,
@@ -185,15 +196,13 @@ void quire_prezero_mark(struct page *page, unsigned int order)
 	trace_prezero_scrubbed(page, order);
 }
 
+/*
+ * Huge pages are movable, but for those of hugetlb where it cannot migrate them: what is zeroed of
+ * other types is not for them.
+ */
 bool __quire_prezero_has_huge(struct zone *zone)
 {
-	struct prezero_zone *z = quire_prezero_zone(zone);
-	unsigned int order;
-
-	for (order = pageblock_order; order <= MAX_PAGE_ORDER; order++)
-		if (READ_ONCE(z->blocks[order]))
-			return true;
-	return false;
+	return READ_ONCE(quire_prezero_zone(zone)->huge);
 }
 
 /*

@@ -57,6 +57,7 @@ static inline void prezero_count(enum prezero_counter counter, long delta)
  * struct prezero_zone - what a zone holds
  * @pages: (z) pages in marked blocks of its buddy lists
  * @blocks: (z) marked blocks by order
+ * @huge: (z) those of them that are movable and hold a huge page
  * @closed: (Z) how many strippers the zone has; nothing is marked while it is not 0
  * @isolates: (Z) the holder of zone->lock isolates blocks and will put them back unused
  * @sated: (Z) kscrubd is to be woken when the zone falls below its share
@@ -67,6 +68,7 @@ static inline void prezero_count(enum prezero_counter counter, long delta)
 struct prezero_zone {
 	unsigned long pages;
 	unsigned long blocks[NR_PAGE_ORDERS];
+	unsigned long huge;
 	unsigned int closed;
 	bool isolates;
 	bool sated;

@@ -374,6 +374,67 @@ TEST_F(prezero_hugetlb, a_smaller_pool_keeps_its_zeroed_pages)
 	EXPECT_TRUE(pool_is_zero());
 }
 
+/* Have the kernel allocate unmovable memory, and free it: so much of it is in whole blocks. */
+static int use_unmovable(void)
+{
+	static const char buf[MB];
+	int pipes[64][2], i, ret = 0;
+
+	memset(pipes, -1, sizeof(pipes));
+	for (i = 0; i < 64; i++)
+		if (pipe2(pipes[i], O_NONBLOCK) || fcntl(pipes[i][1], F_SETPIPE_SZ, MB) < 0 ||
+		    write(pipes[i][1], buf, MB) != MB)
+			ret = -1;
+	for (i = 0; i < 64; i++) {
+		close(pipes[i][0]);
+		close(pipes[i][1]);
+	}
+	return ret;
+}
+
+/* Take huge pages until there are no zeroed ones left. Returns the memory, or NULL. */
+static char *take_all_zeroed(size_t size)
+{
+	char *start = map(size, MADV_HUGEPAGE);
+	unsigned long hits, at = 0;
+
+	while (start && at < size) {
+		hits = stat_of("hit_huge");
+		for (int i = 0; i < 8 && at < size; i++, at += HUGE)
+			start[at] = 1;
+		if (hits == stat_of("hit_huge"))
+			return start;
+	}
+	return NULL;
+}
+
+/* The pool gets pages without a clear, unless there are zeroed ones that are movable, too. */
+TEST_F(prezero_hugetlb, what_is_zeroed_but_not_movable_does_not_count)
+{
+	unsigned long pages = pool(POOL_2M, "nr_hugepages"), zeroed;
+	const size_t most = GB + GB / 4, size = 2 * GB;
+	char *most_of_it, *start;
+
+	/* The other node has zeroed pages of its own. */
+	if (!access("/sys/devices/system/node/node1", F_OK))
+		SKIP(return, "more than one node");
+	ASSERT_EQ(0, use_unmovable());
+	most_of_it = map(most, MADV_HUGEPAGE);
+	ASSERT_NE(NULL, most_of_it);
+	for (size_t i = 0; i < most; i += HUGE)
+		most_of_it[i] = 1;
+	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	munmap(most_of_it, most);
+	start = take_all_zeroed(size);
+	ASSERT_NE(NULL, start);
+	zeroed = stat_of("hugetlb_zeroed_pages");
+	EXPECT_EQ(0, resize(pages + 16));
+	EXPECT_EQ(zeroed, stat_of("hugetlb_zeroed_pages"));
+	munmap(start, size);
+	ASSERT_EQ(0, resize(pages));
+}
+
 static pid_t scrub_in_a_loop(void)
 {
 	pid_t child = fork();
