@@ -9,7 +9,7 @@
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
  * It nests inside mmap_lock and takes i_lock and the worker's own lock. There is
  * one worker, so a TEXT_BUSY slot belongs to the worker, and other tasks may
- * change only its @start, @end, @known, @again and @forget.
+ * change only its @start, @end, @due, @patience, @known, @again and @forget.
  *
  * Lifetime: a waiting slot holds no reference. It is freed before its inode is:
  * evict() calls quire_text_evict() first. So the queue keeps no deleted file's
@@ -33,6 +33,7 @@
 #include <linux/quire/text.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
+#include <linux/swap.h>
 #include <linux/wait.h>
 #include <linux/writeback.h>
 
@@ -40,7 +41,7 @@
 
 #define TEXT_SLOTS		64
 #define TEXT_MIN_RETRY_MS	20U
-#define TEXT_POSTPONE		4	/* delays, from the first mapping */
+#define TEXT_POSTPONE		3	/* delays, before an attempt and once more during it */
 #define TEXT_LATE_TRIES		4	/* after so many the program has run for 1.6 s */
 #define TEXT_DIRTY_TRIES	12	/* a minute by default */
 #define TEXT_DIRTY_WAIT_S	5UL
@@ -113,11 +114,15 @@ static struct text_slot *text_find(const struct inode *inode, struct text_slot *
 	return NULL;
 }
 
+/* How long programs that start leave the worker alone, in jiffies. */
+static unsigned long text_delay(void)
+{
+	return msecs_to_jiffies(READ_ONCE(quire_text_delay_ms));
+}
+
 static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start,
 		      pgoff_t end)
 {
-	unsigned long delay = msecs_to_jiffies(READ_ONCE(quire_text_delay_ms));
-
 	if (slot->state == TEXT_WAITING)
 		text_count(TEXT_FALLBACK_DIRTY, 1);
 	*slot = (struct text_slot) {
@@ -126,8 +131,8 @@ static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start
 		.sb = inode->i_sb,
 		.start = start,
 		.end = end,
-		.due = jiffies + delay,
-		.latest = jiffies + TEXT_POSTPONE * delay,
+		.due = jiffies + text_delay(),
+		.patience = TEXT_POSTPONE * text_delay(),
 		.known = test_and_set_bit(QUIRE_TEXT_AS_QUEUED, &inode->i_data.flags),
 	};
 }
@@ -139,18 +144,22 @@ static void text_free(struct text_slot *slot)
 	slot->inode = NULL;
 }
 
-/* A queued file was mapped again: do not copy while its program starts again. */
+/*
+ * A queued file was mapped again: do not copy while its program starts again. What this takes is
+ * limited, because a program that is started all the time is to have huge pages, too.
+ */
 static void text_postpone(struct text_slot *slot)
 {
-	unsigned long due = jiffies + msecs_to_jiffies(READ_ONCE(quire_text_delay_ms));
+	unsigned long now = jiffies, until = now + text_delay(), extra;
+	unsigned long due = time_after(slot->due, now) ? slot->due : now;
 
 	lockdep_assert_held(&text_lock);
-	if (slot->state != TEXT_WAITING || slot->pass.unfinished)
+	if (!time_after(until, due))
 		return;
-	if (time_after(due, slot->latest))
-		due = slot->latest;
-	if (time_after(due, slot->due))
-		slot->due = due;
+	extra = min(until - due, slot->patience);
+	slot->patience -= extra;
+	if (extra)
+		WRITE_ONCE(slot->due, due + extra);
 }
 
 /**
@@ -211,8 +220,9 @@ static struct text_slot *text_first_due(void)
 /*
  * Give a due slot to the worker, to begin an attempt or to continue one, with a
  * reference on its inode. There is none to be had once the inode is being evicted.
+ * @drained says whether the per-CPU LRU batches were emptied in this run.
  */
-static struct text_slot *text_begin(void)
+static struct text_slot *text_begin(bool drained)
 {
 	struct text_slot *slot;
 
@@ -224,6 +234,7 @@ static struct text_slot *text_begin(void)
 		text_held = slot->sb;
 		if (!slot->pass.unfinished) {
 			slot->again = false;
+			slot->patience = TEXT_POSTPONE * text_delay();
 			slot->pass = (struct text_pass) {
 				.start = slot->start,
 				.next = slot->start,
@@ -231,7 +242,8 @@ static struct text_slot *text_begin(void)
 			};
 		}
 		slot->pass.unfinished = false;
-		slot->pass.drained = false;
+		slot->pass.drained = drained;
+		slot->pass.undrained = false;
 		slot->pass.pays = slot->known || (slot->tries >= TEXT_LATE_TRIES &&
 						  mapping_mapped(slot->inode->i_mapping));
 	}
@@ -256,11 +268,11 @@ bool quire_text_wanted(const struct text_slot *slot)
  * @slot: TEXT_BUSY
  *
  * Context: the worker only; takes no lock.
- * Return: true if the file was mapped again, unless it was first mapped long ago.
+ * Return: true if the file was mapped again a moment ago, unless that happened often already.
  */
 bool quire_text_gives_way(const struct text_slot *slot)
 {
-	return READ_ONCE(slot->again) && time_before(jiffies, slot->latest);
+	return time_before(jiffies, READ_ONCE(slot->due));
 }
 
 static void text_count_pass(const struct text_pass *pass)
@@ -301,16 +313,15 @@ static bool text_requeue(struct text_slot *slot)
 	bool grown;
 
 	lockdep_assert_held(&text_lock);
-	slot->due = jiffies;
+	/* If it only waits for a drain, it is still the first. */
+	if (time_before(slot->due, jiffies) && !pass->undrained)
+		slot->due = jiffies;
 	if (slot->forget || !text_open || pass->left[TEXT_FALLBACK_NOMEM])
 		return false;
 	if (text_await_writeback(slot))
 		return true;
-	if (pass->unfinished) {
-		if (quire_text_gives_way(slot))
-			slot->due = slot->latest;
+	if (pass->unfinished)
 		return true;
-	}
 	if (slot->again) {
 		slot->tries = 0;
 		slot->resident = 0;
@@ -374,10 +385,26 @@ static void text_work_fn(struct kthread_work *work)
 	unsigned int rate = READ_ONCE(quire_text_blocks_per_s) * TEXT_COST_BLOCK;
 	unsigned long start = jiffies, took, rest;
 	int share = DIV_ROUND_UP(rate, TEXT_RUNS_PER_S), budget = share;
+	bool drain = false, drained = false;
 	struct text_slot *slot;
 
-	while (budget > 0 && (slot = text_begin())) {
+	while (budget > 0) {
+		/*
+		 * Waits for work on all CPUs, one of which a real-time task may keep: no inode
+		 * is held, which umount or "off" would have to wait for.
+		 */
+		if (drain && !drained) {
+			/* Others may wait for its mutex. */
+			quire_text_set_nice(0);
+			lru_add_drain_all();
+			quire_text_set_nice(MAX_NICE);
+			drained = true;
+		}
+		slot = text_begin(drained);
+		if (!slot)
+			break;
 		quire_text_do_file(slot, &budget);
+		drain = slot->pass.undrained;
 		text_end(slot);
 	}
 	spin_lock(&text_lock);

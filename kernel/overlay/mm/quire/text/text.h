@@ -97,7 +97,8 @@ enum text_slot_state {
  * @resident: how many of the blocks' pages are in the page cache
  * @left: how many blocks were not collapsed, by reason (TEXT_FALLBACK_...)
  * @unfinished: the run's budget is spent, or the worker gave way to a start
- * @drained: pages in per-CPU LRU batches were put on the lists
+ * @drained: pages in per-CPU LRU batches were put on the lists in this run
+ * @undrained: a block waits for that
  * @pays: blocks of which only a part is used are worth reading whole
  */
 struct text_pass {
@@ -106,6 +107,7 @@ struct text_pass {
 	unsigned int left[TEXT_NR_COUNTERS];
 	bool unfinished;
 	bool drained;
+	bool undrained;
 	bool pays;
 };
 
@@ -116,8 +118,8 @@ struct text_pass {
  * @sb: (C) of @inode; only compared
  * @start: (L) first page of the range, at the start of a block
  * @end: (L) page after the range
- * @due: (L) when to work on it, in jiffies
- * @latest: (C) when to begin at the latest, even if it is mapped again until then
+ * @due: (A) when to work on it, or to go on, in jiffies
+ * @patience: (L) for how long it may still be put off if it is mapped again, in jiffies
  * @tries: (L) attempts so far that left blocks to do, at most TEXT_TRIES - 1
  * @dirty_tries: (L) attempts so far that found the file dirty
  * @resident: (L) the most pages that one of them found in the page cache
@@ -127,7 +129,8 @@ struct text_pass {
  * @forget: (F) to be dropped at once
  *
  * Key: L text_lock; C set under text_lock when queued, constant until TEXT_FREE;
- * W the worker alone while TEXT_BUSY, else text_lock; F only ever set, under text_lock
+ * W the worker alone while TEXT_BUSY, else text_lock; A written under text_lock, the worker
+ * reads it without; F only ever set, under text_lock
  * or by the worker, which reads it without the lock.
  */
 struct text_slot {
@@ -135,7 +138,7 @@ struct text_slot {
 	struct inode *inode;
 	const struct super_block *sb;
 	pgoff_t start, end;
-	unsigned long due, latest;
+	unsigned long due, patience;
 	unsigned int tries, dirty_tries;
 	unsigned long resident;
 	struct text_pass pass;

@@ -166,16 +166,14 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 	if (!memcg && !mem_cgroup_disabled())
 		return ret;
 	old = set_active_memcg(memcg);
-	if (text_room(memcg) < (complete ? HPAGE_PMD_NR : pass->end - pass->start)) {
+	if (text_room(memcg) < (complete ? HPAGE_PMD_NR : pass->end - pass->start))
 		ret = -EBUSY;
-	} else if (!complete) {
+	else if (!complete)
 		text_read_missing(inode, start);
-	} else {
-		if (!pass->drained)
-			lru_add_drain_all();
-		pass->drained = true;
+	else if (!pass->drained)
+		pass->undrained = true;
+	else
 		ret = quire_text_collapse_block(inode, start);
-	}
 	set_active_memcg(old);
 	mem_cgroup_put(memcg);
 	return ret;
@@ -320,6 +318,12 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 		return;
 	}
 	error = text_collapse_charged(inode, start, first, pass, resident == HPAGE_PMD_NR);
+	if (pass->undrained) {
+		/* It is looked at once more. */
+		pass->resident -= resident;
+		*budget += TEXT_COST_BLOCK;
+		return;
+	}
 	if (!error) {
 		text_count(TEXT_COLLAPSED_BLOCKS, 1);
 		trace_text_collapse(inode, start, resident);
@@ -406,6 +410,10 @@ void quire_text_do_file(struct text_slot *slot, int *budget)
 			break;
 		text_do_block(inode, pass->next, pass, budget);
 		quire_text_set_nice(MAX_NICE);
+		if (pass->undrained) {
+			pass->unfinished = true;
+			break;
+		}
 		cond_resched();
 	}
 }

@@ -6,6 +6,8 @@
  */
 #define _GNU_SOURCE
 
+#include <sys/prctl.h>
+
 #include "harness.h"
 #include "text_huge.h"
 
@@ -16,10 +18,36 @@
 #define BLOCKS	4		/* of the file, mapped whole */
 
 #define WRITEBACK "/proc/sys/vm/dirty_writeback_centisecs"
+#define FAIR_SERVER "/sys/kernel/debug/sched/fair_server/cpu1"
+
+/* Let real-time tasks have all of CPU 1, or no more than by default. 0, or -1. */
+static int realtime_may_keep_cpu(bool all)
+{
+	static const char limit[] = "/proc/sys/kernel/sched_rt_runtime_us";
+	static const char server[] = FAIR_SERVER "/runtime";
+
+	/* The server must fit into the limit at each moment. */
+	if (all)
+		return write_file(limit, "-1") || write_file(server, "0") ? -1 : 0;
+	return write_file(server, "50000000") || write_file(limit, "950000") ? -1 : 0;
+}
+
+/* Keep a task on one of the CPUs 0 and 1, or let it run on both (-1). */
+static int run_on(pid_t pid, int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (int i = 0; i < 2; i++)
+		if (cpu < 0 || cpu == i)
+			CPU_SET(i, &set);
+	return sched_setaffinity(pid, sizeof(set), &set);
+}
 
 FIXTURE(bystander) {
 	struct program p;
 	char writeback[32];
+	pid_t pinned;		/* the worker, if it was, and real-time tasks have no limit */
 };
 
 FIXTURE_SETUP(bystander)
@@ -39,6 +67,10 @@ FIXTURE_SETUP(bystander)
 FIXTURE_TEARDOWN(bystander)
 {
 	write_file(WRITEBACK, self->writeback);
+	if (self->pinned) {
+		EXPECT_EQ(0, run_on(self->pinned, -1));
+		EXPECT_EQ(0, realtime_may_keep_cpu(false));
+	}
 	defaults();
 }
 
@@ -256,6 +288,127 @@ TEST_F_TIMEOUT(bystander, worker_yields_to_all, 600)
 		usleep(20000);
 	EXPECT_EQ(SCHED_OTHER, sched_getscheduler(worker));
 	EXPECT_EQ(19, getpriority(PRIO_PROCESS, worker));
+	munmap(map, FILE_SIZE);
+}
+
+/* A start is waited for whenever it comes, also long after the first. */
+TEST_F_TIMEOUT(bystander, start_during_an_attempt, 600)
+{
+	unsigned char *map = NULL, *again = NULL;
+	long before, collapsed;
+	double took;
+
+	/*
+	 * An attempt begins a second after the mapping, leaves starts alone as long as delay_ms says
+	 * then, and does a block a second. Another map comes while it is at it.
+	 */
+	do {
+		if (again)
+			munmap(again, FILE_SIZE);
+		if (map)
+			munmap(map, FILE_SIZE);
+		unlink(PROGRAM);
+		ASSERT_EQ(0, fresh_program(PROGRAM));
+		ASSERT_EQ(0, set("blocks_per_second", "1"));
+		ASSERT_EQ(0, set("delay_ms", "1000"));
+		before = stat_of("collapsed_blocks");
+		took = seconds();
+		map = map_file(PROGRAM, FILE_SIZE);
+		ASSERT_NE(NULL, map);
+		ASSERT_EQ(0, set("delay_ms", "60000"));
+		took = seconds() - took;
+		read_pages(map, FILE_SIZE);
+		ASSERT_TRUE(wait_stat("collapsed_blocks", before + 2));
+		again = map_file(PROGRAM, FILE_SIZE);
+		ASSERT_NE(NULL, again);
+		collapsed = stat_of("collapsed_blocks");
+	} while (took > 0.9 || collapsed == before + BLOCKS);
+	sleep(5);
+	/* One may have been in the making. */
+	EXPECT_LE(stat_of("collapsed_blocks"), collapsed + 1);
+	munmap(again, FILE_SIZE);
+	munmap(map, FILE_SIZE);
+}
+
+/* Keep CPU 1, with pages in its LRU batches. *@state is 1 meanwhile, and 2 afterwards. */
+static void keep_cpu(volatile int *state)
+{
+	struct sched_param realtime = { .sched_priority = 50 };
+	double end = seconds() + 20;
+	char *pages;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (run_on(0, 1))
+		_exit(1);
+	pages = mmap(NULL, 5 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (pages == MAP_FAILED || sched_setscheduler(0, SCHED_FIFO, &realtime))
+		_exit(1);
+	memset(pages, 1, 5 * PAGE);
+	*state = 1;
+	while (seconds() < end)
+		;
+	*state = 2;
+	_exit(0);
+}
+
+static char state_of_task(pid_t pid)
+{
+	char path[64], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "r");
+	if (f && fscanf(f, "%*d %*s %c", &state) != 1)
+		state = 0;
+	if (f)
+		fclose(f);
+	return state;
+}
+
+/* The worker waits for a CPU that a real-time task keeps, but nobody waits for the worker. */
+TEST_F_TIMEOUT(bystander, cpu_that_a_task_keeps, 600)
+{
+	volatile int *state = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t worker = find_worker(), keeper;
+	unsigned char *map = NULL;
+	bool late;
+	long done;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) != 2 || access(FAIR_SERVER, F_OK))
+		SKIP(return, "needs two CPUs and debugfs");
+	ASSERT_GT(worker, 0);
+	ASSERT_NE(MAP_FAILED, state);
+	ASSERT_EQ(0, run_on(0, 0));
+	self->pinned = worker;
+	ASSERT_EQ(0, run_on(worker, 0));
+	ASSERT_EQ(0, realtime_may_keep_cpu(true));
+	/* Anew if the task has ended before the question. */
+	do {
+		if (map)
+			munmap(map, FILE_SIZE);
+		unlink(PROGRAM);
+		ASSERT_EQ(0, fresh_program(PROGRAM));
+		done = stat_of("collapsed_blocks") + BLOCKS;
+		*state = 0;
+		keeper = fork();
+		ASSERT_LE(0, keeper);
+		if (!keeper)
+			keep_cpu(state);
+		for (double end = seconds() + LIMIT_S; !*state && seconds() < end;)
+			usleep(1000);
+		map = map_resident(PROGRAM);
+		EXPECT_NE(NULL, map);
+		while (state_of_task(worker) != 'D' && stat_of("collapsed_blocks") < done &&
+		       *state == 1)
+			usleep(1000);
+		late = *state == 2;
+		EXPECT_EQ(0, set("enabled", "0"));
+		if (!late)
+			EXPECT_EQ(1, *state);
+		kill(keeper, SIGKILL);
+		waitpid(keeper, NULL, 0);
+	} while (late);
 	munmap(map, FILE_SIZE);
 }
 
