@@ -275,6 +275,9 @@ def run(args: Any) -> int:
         print("".join(f"crash: {title}\n" for title in found["crashes"]), end="")
     if args.plant:
         return 0 if any("trigger_write" in title for title in found["crashes"]) else 1
+    if not found["functions"]:
+        raise SuiteError(f"the run is not kept: {NAME}'s manager showed no function of mm/quire as reached or not; "
+                         f"{(WORK / 'manager.log').relative_to(paths.REPO)} may say why")
     keep(found, known)
     return 1 if found["crashes"] else 0
 

@@ -122,6 +122,10 @@ def test_run(manager: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     text = publishing.fuzzed(json.loads(storage.FUZZ.read_text(encoding="utf-8")))
     assert "| v1 | 0.00 | 2,345 | 7 | 1 of 2 | WARNING in quire_pt_put | abc |" in text
     assert "4,690 programs in 0.00 hours in all. The last run's programs do not reach: `quire_pt_put()`." in text
+    # Without the manager's table nothing is known of what was reached.
+    found["functions"] = 0
+    assert fuzzing.main([]) == 1
+    assert "the run is not kept: syzkaller's manager showed no function" in capsys.readouterr().err
     # What was planted is not found, if only something else is.
     assert fuzzing.main(["--plant"]) == 1
     found["crashes"] = ["WARNING in trigger_write"]
