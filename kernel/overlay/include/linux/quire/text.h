@@ -100,6 +100,8 @@ void __quire_text_copy_ahead(struct address_space *mapping, pgoff_t start, struc
 bool __quire_text_copied(const struct page *page);
 void __quire_text_writer(const struct inode *inode);
 void quire_text_copy_end(void);
+bool __quire_text_unmap(struct address_space *mapping, pgoff_t start,
+			const struct list_head *folios);
 
 /**
  * quire_text_copy_ahead - copy a block's pages before they are locked and unmapped
@@ -133,6 +135,49 @@ static inline void quire_text_copy_ahead(const struct mm_struct *mm,
 static inline bool quire_text_copied(const struct mm_struct *mm, const struct page *to)
 {
 	return quire_text_collapsing(mm) && __quire_text_copied(to);
+}
+
+/**
+ * quire_text_refs - how many references to a folio are not from page tables
+ * @mm: as given to collapse_file(); our worker has none
+ * @folio: locked, unless only a guess is wanted
+ *
+ * Faults map no folio that is locked, but fork() and munmap() change its mappings. If that happens
+ * meanwhile, it counts as one with too many references.
+ *
+ * Vanilla: all of them, because it has unmapped the folio.
+ *
+ * Context: any; the number may change at once.
+ * Return: the number of references.
+ */
+static inline int quire_text_refs(const struct mm_struct *mm, const struct folio *folio)
+{
+	int refs = folio_ref_count(folio), mapped;
+
+	if (!quire_text_collapsing(mm))
+		return refs;
+	smp_rmb();	/* a mapping adds to both counts: the references before and after must agree */
+	mapped = folio_mapcount(folio);
+	smp_rmb();	/* see above */
+	return folio_ref_count(folio) == refs ? refs - mapped : INT_MAX;
+}
+
+/**
+ * quire_text_unmap - unmap a block
+ * @mm: as given to collapse_file(); our worker has none
+ * @mapping: of the file
+ * @start: first page of the block
+ * @folios: the block's folios, locked and isolated from the LRU lists
+ *
+ * Vanilla: has nothing to do, as each folio is unmapped when it is locked.
+ *
+ * Context: may sleep; takes i_mmap_rwsem for reading.
+ * Return: true if the folios are unmapped, and may be replaced.
+ */
+static inline bool quire_text_unmap(const struct mm_struct *mm, struct address_space *mapping,
+				    pgoff_t start, const struct list_head *folios)
+{
+	return !quire_text_collapsing(mm) || __quire_text_unmap(mapping, start, folios);
 }
 
 /**
@@ -465,6 +510,17 @@ static inline void quire_text_copy_ahead(const struct mm_struct *mm,
 static inline bool quire_text_copied(const struct mm_struct *mm, const struct page *to)
 {
 	return false;
+}
+
+static inline int quire_text_refs(const struct mm_struct *mm, const struct folio *folio)
+{
+	return folio_ref_count(folio);
+}
+
+static inline bool quire_text_unmap(const struct mm_struct *mm, struct address_space *mapping,
+				    pgoff_t start, const struct list_head *folios)
+{
+	return true;
 }
 
 static inline void quire_text_copy_end(void)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Copying a block of text while it is still mapped.
+ * Copying a block of text while it is still mapped, and unmapping it.
  *
- * collapse_file() locks and unmaps the pages of a block, and then copies them:
- * programs that run in the block wait until all 2 MiB are copied, once for every
+ * collapse_file() locks and unmaps the pages of a block one by one, and then copies
+ * them: programs that run in the block wait until all 2 MiB are copied, once for every
  * block if the worker goes through text of a program that is starting. So the
  * worker copies before it unmaps, and collapse_file() copies only the pages that
- * are missing.
+ * are missing. It unmaps the block when all pages are locked, from each page table
+ * in one go.
  *
  * Why the copies are good: an up-to-date page holds what its file holds, and that
  * does not change while nobody has write access to the inode. A task that gets write
@@ -46,7 +47,9 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/quire/text.h>
+#include <linux/rmap.h>
 
+#include "../../internal.h"
 #include "../core/quire.h"
 #include "text.h"
 
@@ -93,13 +96,12 @@ static bool text_known(const struct inode *inode)
 /* Does the folio hold what the file holds, and does nobody else refer to it? */
 static bool text_settled(struct folio *folio)
 {
-	int refs = folio_nr_pages(folio) + folio_mapcount(folio) +
-		folio_test_private(folio) + 1;
+	int refs = folio_nr_pages(folio) + folio_test_private(folio) + 1;
 
 	return folio_order(folio) < HPAGE_PMD_ORDER &&
 		folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
 		!folio_test_writeback(folio) && !folio_test_hwpoison(folio) &&
-		folio_ref_count(folio) == refs;
+		quire_text_refs(NULL, folio) == refs;
 }
 
 /* Copy the pages of a folio that can be read. Returns false if one cannot. */
@@ -156,7 +158,8 @@ static void text_copy_block(struct address_space *mapping, pgoff_t start, struct
  * @new: the locked folio that will replace the block
  *
  * quire_text_copy_end() ends it. collapse_file() copies what cannot be copied now, or
- * gives up the block. From here until then others may have to wait for the worker.
+ * gives up the block. From here until then others may have to wait for the worker: those that
+ * fault on a page that is locked, and then all that run in the block.
  *
  * Context: the worker only; may sleep; no lock is held but @new's.
  */
@@ -179,6 +182,63 @@ bool __quire_text_copied(const struct page *page)
 {
 	return test_bit(page_to_pfn(page) % HPAGE_PMD_NR, text_copy.done) &&
 		!READ_ONCE(text_copy.stale);
+}
+
+/*
+ * May a block be unmapped, and @ksm, may private memory in it have been merged? KSM puts the zero
+ * page in the place of a private page that is zero. Whoever zaps a range of a file zaps these
+ * entries, too, and then the process finds there what the file holds. KSM merges a page only when
+ * it looks at it for the second time, so an area that becomes mergeable now has no such entry yet.
+ */
+static bool text_may_unmap(struct address_space *mapping, pgoff_t start, bool *ksm)
+{
+	struct vm_area_struct *vma;
+	vm_flags_t flags = 0;
+
+	i_mmap_lock_read(mapping);
+	vma_interval_tree_foreach(vma, &mapping->i_mmap, start, start + HPAGE_PMD_NR - 1)
+		flags |= READ_ONCE(vma->vm_flags);
+	i_mmap_unlock_read(mapping);
+	*ksm = flags & VM_MERGEABLE;
+	return !(flags & VM_LOCKED) && !inode_is_open_for_write(mapping->host);
+}
+
+/**
+ * __quire_text_unmap - unmap a block whose folios are locked
+ * @mapping: of the file
+ * @start: first page of the block
+ * @folios: the block's folios, locked, isolated from the LRU lists, with no references but by page
+ *	tables, the page cache and the caller
+ *
+ * Takes the block out of each page table in one go. So programs that run in it go on until all is
+ * locked, and wait only for the exchange. While they wait for a folio's lock they hold a reference
+ * to it, so these are not counted again. Others that came through a page table meanwhile only read,
+ * because a folio that is clean and locked is mapped read-only. But what is pinned must stay in the
+ * page cache: who pins it relies on seeing what is written to the file later. Either GUP-fast sees
+ * the cleared entry, or its pin is seen here; the flushes have full barriers.
+ *
+ * Context: the worker only; may sleep; takes i_mmap_rwsem for reading.
+ * Return: true if the folios are unmapped, and may be replaced.
+ */
+bool __quire_text_unmap(struct address_space *mapping, pgoff_t start,
+			const struct list_head *folios)
+{
+	struct folio *folio;
+	bool ksm;
+
+	if (!text_may_unmap(mapping, start, &ksm))
+		return false;
+	if (ksm) {
+		list_for_each_entry(folio, folios, lru)
+			try_to_unmap(folio, TTU_IGNORE_MLOCK | TTU_BATCH_FLUSH);
+		try_to_unmap_flush();
+	} else {
+		unmap_mapping_pages(mapping, start, HPAGE_PMD_NR, false);
+	}
+	list_for_each_entry(folio, folios, lru)
+		if (folio_mapped(folio) || folio_maybe_dma_pinned(folio))
+			return false;
+	return true;
 }
 
 /**

@@ -15,10 +15,10 @@
  *   other pages would be evicted for it, and then the text itself.
  * - Whoever runs in a block waits while its pages are exchanged. So text that is locked
  *   in memory, or in which a real-time task runs, is left alone, and so is text that very
- *   many processes map, because each page is unmapped from all of them. For the others
+ *   many processes map, because the block is unmapped from all of them. For the others
  *   the wait must depend little on what else runs: the worker has the highest priority of
- *   ordinary tasks as long as pages are unmapped, that of most tasks while it may hold
- *   what others wait for, and the lowest while it copies.
+ *   ordinary tasks as long as pages are locked or unmapped, that of most tasks while it may
+ *   hold what others wait for, and the lowest while it copies.
  *
  * Locking: i_mmap_lock while looking at a block's mappings. The worker has the slot to
  * itself (queue.c).

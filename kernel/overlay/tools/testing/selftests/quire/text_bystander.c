@@ -330,6 +330,38 @@ TEST_F_TIMEOUT(bystander, start_during_an_attempt, 600)
 	munmap(map, FILE_SIZE);
 }
 
+/* What is run all the time is collapsed, too: who waits for a page does not keep it from that. */
+TEST_F_TIMEOUT(bystander, busy_text, 600)
+{
+	long done = stat_of("collapsed_blocks") + BLOCKS;
+	unsigned char *map;
+	double mapped;
+	pid_t child[2];
+
+	ASSERT_EQ(0, set("delay_ms", "1000"));
+	map = map_resident(PROGRAM);
+	ASSERT_NE(NULL, map);
+	mapped = seconds();
+	for (int i = 0; i < 2; i++) {
+		child[i] = fork();
+		ASSERT_LE(0, child[i]);
+		if (!child[i])
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+		while (!child[i])
+			read_pages(map, FILE_SIZE);
+	}
+	/* A second attempt would begin much later. */
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	EXPECT_TRUE(wait_stat("collapsed_blocks", done));
+	EXPECT_LT(seconds() - mapped, 55);
+	for (int i = 0; i < 2; i++) {
+		kill(child[i], SIGKILL);
+		waitpid(child[i], NULL, 0);
+	}
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
 /* Keep CPU 1, with pages in its LRU batches. *@state is 1 meanwhile, and 2 afterwards. */
 static void keep_cpu(volatile int *state)
 {
