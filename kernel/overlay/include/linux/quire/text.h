@@ -181,6 +181,28 @@ static inline bool quire_text_unmap(const struct mm_struct *mm, struct address_s
 }
 
 /**
+ * quire_text_keeps - does an entry without a page stay when a range of a file is unmapped
+ * @details: of the zap
+ * @pte: present, of no normal page
+ *
+ * KSM puts the zero page in the place of a private page that is zero (use_zero_pages), with a dirty
+ * entry: is_ksm_zero_pte(), which needs CONFIG_KSM. That is the process's memory and not the file's,
+ * which it would read if the entry went. No other entry of a zero page is dirty. This is so for the
+ * files of all filesystems, whoever unmaps them: the worker, the first writer to a file with huge
+ * text, or who punches a hole.
+ *
+ * Vanilla: drops it.
+ *
+ * Context: the page table lock is held.
+ * Return: true if private pages are to stay, and it stands for one.
+ */
+static inline bool quire_text_keeps(const struct zap_details *details, pte_t pte)
+{
+	return static_branch_unlikely(&quire_text_used_key) && details && !details->even_cows &&
+		is_zero_pfn(pte_pfn(pte)) && pte_dirty(pte);
+}
+
+/**
  * quire_text_writer - somebody can write to a file
  * @inode: the file; the caller has write access and has changed nothing so far
  *
@@ -521,6 +543,11 @@ static inline bool quire_text_unmap(const struct mm_struct *mm, struct address_s
 				    pgoff_t start, const struct list_head *folios)
 {
 	return true;
+}
+
+static inline bool quire_text_keeps(const struct zap_details *details, pte_t pte)
+{
+	return false;
 }
 
 static inline void quire_text_copy_end(void)

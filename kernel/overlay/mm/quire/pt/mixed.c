@@ -117,7 +117,10 @@ int __quire_pt_make_room(struct mm_struct *mm, unsigned long start, unsigned lon
 	return make_room_at(mm, start) ?: make_room_at(mm, end);
 }
 
-/* Does this zap drop the entry? Private copies stay unless @even_cows. */
+/*
+ * Does this zap drop the entry? Private copies stay unless @even_cows. None is KSM's zero page:
+ * mergeable areas do not share tables.
+ */
 static bool goes(struct vm_area_struct *vma, unsigned long addr, pte_t pte, bool even_cows)
 {
 	swp_entry_t entry;

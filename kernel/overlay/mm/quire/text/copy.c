@@ -47,9 +47,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/quire/text.h>
-#include <linux/rmap.h>
 
-#include "../../internal.h"
 #include "../core/quire.h"
 #include "text.h"
 
@@ -184,13 +182,8 @@ bool __quire_text_copied(const struct page *page)
 		!READ_ONCE(text_copy.stale);
 }
 
-/*
- * May a block be unmapped, and @ksm, may private memory in it have been merged? KSM puts the zero
- * page in the place of a private page that is zero. Whoever zaps a range of a file zaps these
- * entries, too, and then the process finds there what the file holds. KSM merges a page only when
- * it looks at it for the second time, so an area that becomes mergeable now has no such entry yet.
- */
-static bool text_may_unmap(struct address_space *mapping, pgoff_t start, bool *ksm)
+/* Has somebody locked the block in memory, or opened the file for writing, in the meantime? */
+static bool text_may_unmap(struct address_space *mapping, pgoff_t start)
 {
 	struct vm_area_struct *vma;
 	vm_flags_t flags = 0;
@@ -199,7 +192,6 @@ static bool text_may_unmap(struct address_space *mapping, pgoff_t start, bool *k
 	vma_interval_tree_foreach(vma, &mapping->i_mmap, start, start + HPAGE_PMD_NR - 1)
 		flags |= READ_ONCE(vma->vm_flags);
 	i_mmap_unlock_read(mapping);
-	*ksm = flags & VM_MERGEABLE;
 	return !(flags & VM_LOCKED) && !inode_is_open_for_write(mapping->host);
 }
 
@@ -224,17 +216,10 @@ bool __quire_text_unmap(struct address_space *mapping, pgoff_t start,
 			const struct list_head *folios)
 {
 	struct folio *folio;
-	bool ksm;
 
-	if (!text_may_unmap(mapping, start, &ksm))
+	if (!text_may_unmap(mapping, start))
 		return false;
-	if (ksm) {
-		list_for_each_entry(folio, folios, lru)
-			try_to_unmap(folio, TTU_IGNORE_MLOCK | TTU_BATCH_FLUSH);
-		try_to_unmap_flush();
-	} else {
-		unmap_mapping_pages(mapping, start, HPAGE_PMD_NR, false);
-	}
+	unmap_mapping_pages(mapping, start, HPAGE_PMD_NR, false);
 	list_for_each_entry(folio, folios, lru)
 		if (folio_mapped(folio) || folio_maybe_dma_pinned(folio))
 			return false;

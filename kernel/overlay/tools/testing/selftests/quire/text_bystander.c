@@ -18,6 +18,7 @@
 #define BLOCKS	4		/* of the file, mapped whole */
 
 #define WRITEBACK "/proc/sys/vm/dirty_writeback_centisecs"
+#define KSM	"/sys/kernel/mm/ksm/"
 #define FAIR_SERVER "/sys/kernel/debug/sched/fair_server/cpu1"
 
 /* Let real-time tasks have all of CPU 1, or no more than by default. 0, or -1. */
@@ -48,6 +49,7 @@ FIXTURE(bystander) {
 	struct program p;
 	char writeback[32];
 	pid_t pinned;		/* the worker, if it was, and real-time tasks have no limit */
+	bool ksm;		/* its knobs were changed */
 };
 
 FIXTURE_SETUP(bystander)
@@ -67,6 +69,12 @@ FIXTURE_SETUP(bystander)
 FIXTURE_TEARDOWN(bystander)
 {
 	write_file(WRITEBACK, self->writeback);
+	if (self->ksm) {
+		write_file(KSM "run", "2");
+		write_file(KSM "run", "0");
+		write_file(KSM "use_zero_pages", "0");
+		write_file(KSM "pages_to_scan", "100");
+	}
 	if (self->pinned) {
 		EXPECT_EQ(0, run_on(self->pinned, -1));
 		EXPECT_EQ(0, realtime_may_keep_cpu(false));
@@ -360,6 +368,75 @@ TEST_F_TIMEOUT(bystander, busy_text, 600)
 	}
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
 	munmap(map, FILE_SIZE);
+}
+
+/* How many zero pages KSM has put into this process, or -1. */
+static long ksm_zero_pages(void)
+{
+	FILE *f = fopen("/proc/self/ksm_stat", "r");
+	long pages = -1;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f))
+		sscanf(line, "ksm_zero_pages %ld", &pages);
+	if (f)
+		fclose(f);
+	return pages;
+}
+
+/* Have KSM merge a page of zeroes. 0, or -1. */
+static int merge_zero_page(void *start, size_t len)
+{
+	double end = seconds() + LIMIT_S;
+
+	if (write_file(KSM "use_zero_pages", "1") || write_file(KSM "sleep_millisecs", "20") ||
+	    write_file(KSM "pages_to_scan", "10000") || madvise(start, len, MADV_MERGEABLE) ||
+	    write_file(KSM "run", "1"))
+		return -1;
+	while (ksm_zero_pages() < 1 && seconds() < end)
+		usleep(20000);
+	return write_file(KSM "run", "0") || ksm_zero_pages() != 1 ? -1 : 0;
+}
+
+/* Where a private page of zeroes was merged with the zero page, it is not the file's page. */
+TEST_F_TIMEOUT(bystander, merged_zero_page, 600)
+{
+	long done = stat_of("collapsed_blocks") + BLOCKS, dropped;
+	static const unsigned char zero[PAGE];
+	unsigned char *private, *map, *page;
+	int fd;
+
+	if (access(KSM "use_zero_pages", W_OK))
+		SKIP(return, "no KSM");
+	fd = open(PROGRAM, O_RDONLY);
+	private = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	close(fd);
+	ASSERT_NE(MAP_FAILED, private);
+	page = private + BLOCK + 10 * PAGE;
+	memset(page, 0, PAGE);
+	self->ksm = true;
+	ASSERT_EQ(0, merge_zero_page(private, FILE_SIZE));
+	/* Now it has pages of the file on both sides. */
+	read_pages(private, FILE_SIZE);
+
+	map = map_resident(PROGRAM);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", done));
+	EXPECT_EQ(1, ksm_zero_pages());
+	EXPECT_EQ(0, memcmp(zero, page, PAGE));
+	EXPECT_EQ(0, memcmp(private, map, page - private));
+	/* A writer empties the page cache. */
+	dropped = stat_of("dropped_writer");
+	fd = open(PROGRAM, O_RDWR);
+	ASSERT_GE(fd, 0);
+	close(fd);
+	EXPECT_EQ(dropped + 1, stat_of("dropped_writer"));
+	EXPECT_EQ(1, ksm_zero_pages());
+	EXPECT_EQ(0, memcmp(zero, page, PAGE));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+	munmap(private, FILE_SIZE);
+	EXPECT_EQ(0, ksm_zero_pages());
 }
 
 /* Keep CPU 1, with pages in its LRU batches. *@state is 1 meanwhile, and 2 afterwards. */
