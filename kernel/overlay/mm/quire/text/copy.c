@@ -31,12 +31,16 @@
  * without a writer.
  *
  * Locking: text_copy belongs to the single worker; quire_text_writer() reads
- * @inode and sets @stale. No page is locked here.
+ * @inode and sets @stale. Pages are copied ahead with the new folio locked, which nobody
+ * else knows, and unmapped with the block's folios locked: i_mmap_rwsem nests inside
+ * folio locks (mm/rmap.c).
  *
- * Lifetime: from collapse_file() to the end of quire_text_collapse_block(), during
- * which the worker holds a reference on the inode.
+ * Lifetime: the copies, from collapse_file() to the end of quire_text_collapse_block(),
+ * during which the worker holds a reference on the inode. The block's folios, while
+ * collapse_file() holds references to them.
  *
- * Undo: none; the copies are in a folio that only collapse_file() knows.
+ * Undo: the copies are in a folio that only collapse_file() knows. What was unmapped
+ * and is not replaced faults in again.
  */
 #include <linux/bitmap.h>
 #include <linux/debugfs.h>
@@ -182,17 +186,24 @@ bool __quire_text_copied(const struct page *page)
 		!READ_ONCE(text_copy.stale);
 }
 
-/* Has somebody locked the block in memory, or opened the file for writing, in the meantime? */
+/*
+ * Has nobody locked the block in memory, or opened the file for writing, in the meantime? There were
+ * few mappings when quire_text_stays_mapped() looked.
+ */
 static bool text_may_unmap(struct address_space *mapping, pgoff_t start)
 {
 	struct vm_area_struct *vma;
-	vm_flags_t flags = 0;
+	bool locked = false;
 
 	i_mmap_lock_read(mapping);
-	vma_interval_tree_foreach(vma, &mapping->i_mmap, start, start + HPAGE_PMD_NR - 1)
-		flags |= READ_ONCE(vma->vm_flags);
+	vma_interval_tree_foreach(vma, &mapping->i_mmap, start, start + HPAGE_PMD_NR - 1) {
+		locked = READ_ONCE(vma->vm_flags) & VM_LOCKED;
+		if (locked)
+			break;
+		cond_resched();
+	}
 	i_mmap_unlock_read(mapping);
-	return !(flags & VM_LOCKED) && !inode_is_open_for_write(mapping->host);
+	return !locked && !inode_is_open_for_write(mapping->host);
 }
 
 /**
