@@ -98,12 +98,10 @@ static bool text_known(const struct inode *inode)
 /* Does the folio hold what the file holds, and does nobody else refer to it? */
 static bool text_settled(struct folio *folio)
 {
-	int refs = folio_nr_pages(folio) + folio_test_private(folio) + 1;
-
 	return folio_order(folio) < HPAGE_PMD_ORDER &&
 		folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
 		!folio_test_writeback(folio) && !folio_test_hwpoison(folio) &&
-		quire_text_refs(NULL, folio) == refs;
+		text_unreferenced(folio);
 }
 
 /* Copy the pages of a folio that can be read. Returns false if one cannot. */

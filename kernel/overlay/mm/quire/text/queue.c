@@ -220,7 +220,7 @@ static struct text_slot *text_first_due(void)
 /*
  * Give a due slot to the worker, to begin an attempt or to continue one, with a
  * reference on its inode. There is none to be had once the inode is being evicted.
- * @drained says whether the per-CPU LRU batches were emptied in this run.
+ * @drained says whether the per-CPU LRU batches were emptied just now.
  */
 static struct text_slot *text_begin(bool drained)
 {
@@ -340,15 +340,15 @@ static bool text_requeue(struct text_slot *slot)
 	return true;
 }
 
-/* Have the slot wait for the next attempt, or free it. */
-static void text_put_back(struct text_slot *slot)
+/* Have the slot wait for the next attempt, or free it. Returns whether it waits for a drain. */
+static bool text_put_back(struct text_slot *slot)
 {
 	const struct text_pass *pass = &slot->pass;
 
 	lockdep_assert_held(&text_lock);
 	if (text_requeue(slot)) {
 		slot->state = TEXT_WAITING;
-		return;
+		return pass->undrained;
 	}
 	if (slot->forget || !text_open)
 		text_count(TEXT_FORGOTTEN, 1);
@@ -359,14 +359,17 @@ static void text_put_back(struct text_slot *slot)
 		text_backoff_end = jiffies + msecs_to_jiffies(READ_ONCE(quire_text_backoff_ms));
 	}
 	text_free(slot);
+	return false;
 }
 
-static void text_end(struct text_slot *slot)
+/* The run goes on with another file. Returns whether this one waits for a drain. */
+static bool text_end(struct text_slot *slot)
 {
 	struct inode *inode = slot->inode;
+	bool undrained;
 
 	spin_lock(&text_lock);
-	text_put_back(slot);
+	undrained = text_put_back(slot);
 	spin_unlock(&text_lock);
 
 	/* This may evict it, which frees the slot; the filesystem may wait for us meanwhile. */
@@ -378,6 +381,7 @@ static void text_end(struct text_slot *slot)
 	text_held = NULL;
 	spin_unlock(&text_lock);
 	wake_up_all(&text_idle);
+	return undrained;
 }
 
 static void text_work_fn(struct kthread_work *work)
@@ -385,27 +389,29 @@ static void text_work_fn(struct kthread_work *work)
 	unsigned int rate = READ_ONCE(quire_text_blocks_per_s) * TEXT_COST_BLOCK;
 	unsigned long start = jiffies, took, rest;
 	int share = DIV_ROUND_UP(rate, TEXT_RUNS_PER_S), budget = share;
-	bool drain = false, drained = false;
+	unsigned int drains = 0;
 	struct text_slot *slot;
+	bool drain = false;
 
 	while (budget > 0) {
 		/*
 		 * Waits for work on all CPUs, one of which a real-time task may keep: no inode
 		 * is held, which umount or "off" would have to wait for.
 		 */
-		if (drain && !drained) {
+		if (drain) {
 			/* Others may wait for its mutex. */
 			quire_text_set_nice(0);
 			lru_add_drain_all();
 			quire_text_set_nice(MAX_NICE);
-			drained = true;
 		}
-		slot = text_begin(drained);
+		slot = text_begin(drain);
 		if (!slot)
 			break;
 		quire_text_do_file(slot, &budget);
-		drain = slot->pass.undrained;
-		text_end(slot);
+		/* Not before: a small budget would never suffice for more. */
+		if (drain && drains++)
+			budget -= TEXT_COST_DRAIN;
+		drain = text_end(slot);
 	}
 	spin_lock(&text_lock);
 	/* Rest for what was done, however little: programs may come one by one. */

@@ -7,6 +7,7 @@
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
+#include <linux/quire/text.h>
 
 /* In the order of quire_text_counter_names. */
 enum text_counter {
@@ -77,11 +78,23 @@ static inline bool text_congruent(struct vm_area_struct *vma)
 	return IS_ALIGNED((vma->vm_start >> PAGE_SHIFT) - vma->vm_pgoff, HPAGE_PMD_NR);
 }
 
+/* Does nobody refer to a folio but page tables, the page cache and the caller? A guess if unlocked. */
+static inline bool text_unreferenced(const struct folio *folio)
+{
+	return quire_text_refs(NULL, folio) ==
+		folio_nr_pages(folio) + folio_test_private(folio) + 1;
+}
+
 /* The delay doubles with each attempt: 3.1 s from the first to the last. */
 #define TEXT_TRIES		6
 
-/* The worker's budget: a look at a block costs 1, collapsing or reading it this much. */
+/*
+ * The worker's budget: a look at a block costs 1, collapsing or reading it this much. Emptying the
+ * LRU batches disturbs all CPUs. Once in a run it costs nothing, so that a program that starts has
+ * huge pages as soon as it can; by default it is done about four times in a run, at most.
+ */
 #define TEXT_COST_BLOCK		32
+#define TEXT_COST_DRAIN		(8 * TEXT_COST_BLOCK)
 
 enum text_slot_state {
 	TEXT_FREE,
@@ -97,7 +110,7 @@ enum text_slot_state {
  * @resident: how many of the blocks' pages are in the page cache
  * @left: how many blocks were not collapsed, by reason (TEXT_FALLBACK_...)
  * @unfinished: the run's budget is spent, or the worker gave way to a start
- * @drained: pages in per-CPU LRU batches were put on the lists in this run
+ * @drained: the per-CPU LRU batches were emptied just before the worker took the file
  * @undrained: a block waits for that
  * @pays: blocks of which only a part is used are worth reading whole
  */

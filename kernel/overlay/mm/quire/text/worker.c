@@ -152,9 +152,30 @@ static unsigned long text_room(struct mem_cgroup *memcg)
 }
 
 /*
+ * May a page of a whole block be in a per-CPU LRU batch, which holds a reference to it? Pages that
+ * were read a moment ago are. Others may hold a reference, too: a fault that waits, a pin, reclaim.
+ * Then the batches are emptied in vain.
+ */
+static bool text_in_batches(struct address_space *mapping, pgoff_t start)
+{
+	pgoff_t index = start, end = start + HPAGE_PMD_NR;
+	bool found = false;
+
+	while (index < end && !found) {
+		struct folio *folio = filemap_get_folio(mapping, index);
+
+		if (IS_ERR(folio))
+			break;
+		found = !folio_test_lru(folio) || !text_unreferenced(folio);
+		index = folio_next_index(folio);
+		folio_put(folio);
+	}
+	return found;
+}
+
+/*
  * The block's memory stays with the memcg that its resident pages are charged to, and
- * so do the pages that are read to complete it. All pages must be on the LRU lists:
- * those that were read recently are in per-CPU batches.
+ * so do the pages that are read to complete it. All pages must be on the LRU lists.
  */
 static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t first,
 				 struct text_pass *pass, bool complete)
@@ -170,7 +191,7 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 		ret = -EBUSY;
 	else if (!complete)
 		text_read_missing(inode, start);
-	else if (!pass->drained)
+	else if (!pass->drained && text_in_batches(inode->i_mapping, start))
 		pass->undrained = true;
 	else
 		ret = quire_text_collapse_block(inode, start);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/sysmacros.h>
 #include <sys/user.h>
 
 #include "harness.h"
@@ -14,6 +15,9 @@
 #define IMAGE	"/tmp/text_collapse.img"
 #define FOLDER	"/tmp/text_collapse"
 #define PROGRAM	FOLDER "/program"
+#define LATE	FOLDER "/late"
+#define TRACING	"/sys/kernel/tracing/"
+#define EVENT	TRACING "events/quire/text_fallback/enable"
 #define HOLD	"/sys/kernel/debug/quire/text_hold"
 #define CGROUP	"/sys/fs/cgroup/text_collapse"
 
@@ -32,8 +36,10 @@ FIXTURE_SETUP(text)
 FIXTURE_TEARDOWN(text)
 {
 	write_file(HOLD, "0");
+	write_file(EVENT, "0");
 	defaults();
 	unlink(PROGRAM);
+	unlink(LATE);
 }
 
 TEST_F_TIMEOUT(text, second_exec_finds_it_huge, 600)
@@ -251,6 +257,78 @@ TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
 		ASSERT_EQ(0, memcmp(map + (round < 5 ? 100 * round : 450) * PAGE, page, PAGE));
 		munmap(map, BLOCK);
 	}
+}
+
+/* Trace what the worker does not collapse, from now on. 0, or -1. */
+static int trace_fallbacks(void)
+{
+	int fd = open(TRACING "trace", O_WRONLY | O_TRUNC);
+
+	if (fd < 0)
+		return -1;
+	close(fd);
+	return write_file(EVENT, "1");
+}
+
+/* How many blocks of a file were left because their pages were busy; or -1. */
+static int busy_blocks_of(const char *path)
+{
+	char line[512], file[64];
+	struct stat st;
+	int found = 0;
+	FILE *trace;
+
+	if (stat(path, &st))
+		return -1;
+	snprintf(file, sizeof(file), "dev=%u:%u ino=%lu ", major(st.st_dev), minor(st.st_dev),
+		 (unsigned long)st.st_ino);
+	trace = fopen(TRACING "trace", "r");
+	if (!trace)
+		return -1;
+	while (fgets(line, sizeof(line), trace))
+		found += strstr(line, file) && strstr(line, "fallback_busy");
+	fclose(trace);
+	return found;
+}
+
+/* Read pages of a file, and nothing around them. 0, or -1. */
+static int read_part(const char *path, unsigned long first, unsigned long last)
+{
+	int fd = open(path, O_RDONLY), ret = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	unsigned char page[PAGE];
+
+	for (; first < last && !ret; first++)
+		ret = pread(fd, page, PAGE, first * PAGE) != PAGE;
+	close(fd);
+	return ret ? -1 : 0;
+}
+
+/* Pages are in batches, too, if they are read while the worker is at another file. */
+TEST_F_TIMEOUT(text, file_that_comes_late, 600)
+{
+	long collapsed = stat_of("collapsed_blocks");
+	unsigned long pages = 4 * BLOCK_PAGES;
+	unsigned char *map, *late;
+
+	if (access(HOLD, W_OK) || access(EVENT, W_OK))
+		SKIP(return, "needs CONFIG_QUIRE_DEBUG and tracefs");
+	ASSERT_EQ(0, trace_fallbacks());
+	ASSERT_EQ(0, make_program(LATE, &three_blocks));
+	ASSERT_EQ(0, read_part(LATE, 0, pages - 8));
+	ASSERT_EQ(0, set("delay_ms", "0"));
+	ASSERT_EQ(0, write_file(HOLD, "1"));
+	map = map_file(PROGRAM, BLOCK);
+	ASSERT_NE(NULL, map);
+	read_pages(map, BLOCK);
+	ASSERT_TRUE(worker_holds());
+	ASSERT_EQ(0, read_part(LATE, pages - 8, pages));
+	late = map_file(LATE, FILE_SIZE);
+	ASSERT_NE(NULL, late);
+	ASSERT_EQ(0, write_file(HOLD, "0"));
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 1 + 4));
+	EXPECT_EQ(0, busy_blocks_of(LATE));
+	munmap(late, FILE_SIZE);
+	munmap(map, BLOCK);
 }
 
 TEST_F_TIMEOUT(text, private_writes_stay_private, 600)
