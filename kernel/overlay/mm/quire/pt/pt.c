@@ -378,14 +378,14 @@ static void release(struct folio_batch *batch)
 
 /*
  * Empty a table that no PMD points to: a copy that was given up, or a table that all users have
- * left. No TLB holds a translation for its pages, except from a copy that maps them, too. The
- * caller adjusts the RSS.
+ * left. No TLB holds a translation for its pages, except from a copy that maps them, too. @rss is
+ * decremented for what the table was charged as, unless it is mixed; a copy was not charged.
  */
-static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr)
+static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr, int *rss)
 {
 	pte_t *slot = first_slot(pt);
 	struct folio_batch batch;
-	int i;
+	int i, type;
 
 	folio_batch_init(&batch);
 	for (i = 0; i < PTRS_PER_PTE; i++, slot++, addr += PAGE_SIZE) {
@@ -396,12 +396,16 @@ static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned l
 			continue;
 		pte = ptep_get_and_clear(vma->vm_mm, addr, slot);
 		if (!pte_present(pte)) {
+			type = quire_pt_charged_as(vma, addr, pte, false);
+			if (type >= 0)
+				rss[type]--;
 			quire_pt_drop_entry(vma, pte);
 			continue;
 		}
 		page = vm_normal_page(vma, addr, pte);
 		if (!page)
 			continue;
+		rss[MM_ANONPAGES]--;
 		folio_remove_rmap_pte(page_folio(page), page, vma);
 		if (!folio_batch_add(&batch, page_folio(page)))
 			release(&batch);
@@ -432,16 +436,8 @@ static bool put_table(struct ptdesc *pt, struct vm_area_struct *vma, unsigned lo
 	last = !--state->users;
 	if (last) {
 		int rss[NR_MM_COUNTERS] = {}, i;
-		unsigned long a = addr;
-		pte_t *pte = first_slot(pt);
 
-		for (i = 0; i < PTRS_PER_PTE; i++, a += PAGE_SIZE) {
-			int type = quire_pt_charged_as(vma, a, ptep_get(pte + i), false);
-
-			if (type >= 0)
-				rss[type]--;
-		}
-		drop_slots(pt, vma, addr);
+		drop_slots(pt, vma, addr, rss);
 		for (i = 0; i < NR_MM_COUNTERS; i++)
 			if (rss[i])
 				add_mm_counter(*quire_pt_owner(pt), i, rss[i]);
@@ -474,7 +470,7 @@ static int copy_table(struct vm_area_struct *vma, struct ptdesc *pt,
 	if (done < PTRS_PER_PTE) {
 		*entry = pte_to_swp_entry(ptep_get(first_slot(pt) + done));
 		/* The copy was not used, so no VMA of the user is involved. */
-		drop_slots(copy, &quire_pt_orphans_area, addr);
+		drop_slots(copy, &quire_pt_orphans_area, addr, rss);
 		pt_count(PT_COPY_RETRIED);
 		return -EIO;
 	}
