@@ -400,15 +400,21 @@ static bool may_adopt(struct shm_table *table)
 }
 
 /*
- * How many entries of a table are charged. All are charged alike: no need to look at struct pages.
+ * How many entries of a table are charged: those of pages, also while migration has replaced them.
+ * No look at struct pages is needed: shared memory has no other present entries.
  */
-static int count_charged(struct vm_area_struct *vma, struct ptdesc *pt, unsigned long addr)
+static int count_charged(struct ptdesc *pt)
 {
-	pte_t *pte = (pte_t *)ptdesc_address(pt);
+	pte_t *ptes = (pte_t *)ptdesc_address(pt);
 	int i, charged = 0;
 
-	for (i = 0; i < PTRS_PER_PTE; i++, pte++, addr += PAGE_SIZE)
-		charged += quire_pt_charged_as(vma, addr, ptep_get(pte), false) >= 0;
+	lockdep_assert_held(ptlock_ptr(pt));
+	for (i = 0; i < PTRS_PER_PTE; i++) {
+		pte_t pte = ptep_get(ptes + i);
+
+		charged += pte_present(pte) ||
+			   (!pte_none(pte) && is_migration_entry(pte_to_swp_entry(pte)));
+	}
 	return charged;
 }
 
@@ -418,7 +424,7 @@ static void adopt(struct shm_table *table, struct vm_area_struct *vma, pmd_t *pm
 {
 	struct ptdesc *pt = table->pt;
 	struct quire_pt_state *state = quire_pt_state(pt);
-	int charged = count_charged(vma, pt, addr);
+	int charged = count_charged(pt);
 
 	lockdep_assert_held(pmd_lockptr(vma->vm_mm, pmd));
 	VM_WARN_ON_ONCE(state->users != 1);
