@@ -66,7 +66,7 @@ static struct {
 static u32 text_hold;
 
 /*
- * Wait, at most ten seconds, for a test that wants to do something meanwhile. The only
+ * Wait, at most a minute, for a test that wants to do something meanwhile. The only
  * lock held is that of the new folio, which nobody else knows.
  */
 static void text_wait_for_test(void)
@@ -76,8 +76,10 @@ static void text_wait_for_test(void)
 	if (!IS_ENABLED(CONFIG_QUIRE_DEBUG) || READ_ONCE(text_hold) != 1)
 		return;
 	WRITE_ONCE(text_hold, 2);
-	for (i = 0; i < 1000 && READ_ONCE(text_hold) == 2; i++)
+	for (i = 0; i < 6000 && READ_ONCE(text_hold) == 2; i++)
 		msleep(10);
+	/* Not if the test has let go, and asks again. */
+	cmpxchg(&text_hold, 2, 0);
 }
 
 static bool text_known(const struct inode *inode)

@@ -20,6 +20,7 @@
 #define WRITEBACK "/proc/sys/vm/dirty_writeback_centisecs"
 #define KSM	"/sys/kernel/mm/ksm/"
 #define FAIR_SERVER "/sys/kernel/debug/sched/fair_server/cpu1"
+#define KEEP_S	20		/* so long a real-time task keeps its CPU */
 
 /* Let real-time tasks have all of CPU 1, or no more than by default. 0, or -1. */
 static int realtime_may_keep_cpu(bool all)
@@ -443,7 +444,7 @@ TEST_F_TIMEOUT(bystander, merged_zero_page, 600)
 static void keep_cpu(volatile int *state)
 {
 	struct sched_param realtime = { .sched_priority = 50 };
-	double end = seconds() + 20;
+	double end = seconds() + KEEP_S;
 	char *pages;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -460,7 +461,7 @@ static void keep_cpu(volatile int *state)
 	_exit(0);
 }
 
-/* Start that task; it keeps the CPU for twenty seconds. Returns its process ID, or -1. */
+/* Start that task; it keeps the CPU for KEEP_S seconds. Returns its process ID, or -1. */
 static pid_t start_keeper(volatile int *state)
 {
 	double end = seconds() + LIMIT_S;
@@ -470,9 +471,9 @@ static pid_t start_keeper(volatile int *state)
 	keeper = fork();
 	if (!keeper)
 		keep_cpu(state);
-	while (keeper > 0 && !*state && seconds() < end)
+	while (keeper > 0 && !*state && !waitpid(keeper, NULL, WNOHANG) && seconds() < end)
 		usleep(1000);
-	return keeper;
+	return *state ? keeper : -1;
 }
 
 /* Does a task wait for work that it has queued on other CPUs? */
@@ -487,16 +488,29 @@ static bool waits_for_cpus(pid_t pid)
 		function[0] = 0;
 	if (f)
 		fclose(f);
-	return !strcmp(function, "__flush_work");
+	return strstr(function, "flush_work");
 }
 
-/* Run on CPU 0, with the worker, and let a real-time task keep CPU 1. 0, or -1. */
-static int share_cpu(FIXTURE_DATA(bystander) *self, pid_t worker)
+/* Is there a CPU that a real-time task can keep to itself? */
+static bool cpu_can_be_kept(void)
 {
-	if (run_on(0, 0))
-		return -1;
+	return sysconf(_SC_NPROCESSORS_ONLN) == 2 && !access(FAIR_SERVER, F_OK);
+}
+
+/*
+ * Run on CPU 0, with the worker, and let a real-time task keep CPU 1. Returns where that task is to
+ * say that it does, or NULL.
+ */
+static volatile int *share_cpu(FIXTURE_DATA(bystander) *self)
+{
+	volatile int *state = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t worker = find_worker();
+
+	if (state == MAP_FAILED || !worker || run_on(0, 0))
+		return NULL;
 	self->pinned = worker;
-	return run_on(worker, 0) || realtime_may_keep_cpu(true) ? -1 : 0;
+	return run_on(worker, 0) || realtime_may_keep_cpu(true) ? NULL : state;
 }
 
 /*
@@ -517,28 +531,29 @@ static bool worker_waits(pid_t worker, long done, volatile int *state)
 /* The worker waits for a CPU that a real-time task keeps, but nobody waits for the worker. */
 TEST_F_TIMEOUT(bystander, cpu_that_a_task_keeps, 600)
 {
-	volatile int *state = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t worker = find_worker(), keeper;
+	volatile int *state;
 	unsigned char *map;
+	double began;
+	pid_t keeper;
 	bool waits;
 	long done;
 
-	if (sysconf(_SC_NPROCESSORS_ONLN) != 2 || access(FAIR_SERVER, F_OK))
+	if (!cpu_can_be_kept())
 		SKIP(return, "needs two CPUs and debugfs");
-	ASSERT_GT(worker, 0);
-	ASSERT_NE(MAP_FAILED, state);
-	ASSERT_EQ(0, share_cpu(self, worker));
-	/* Anew if no page of the text has stayed in a batch, or the task has ended. */
+	state = share_cpu(self);
+	ASSERT_NE(NULL, state);
+	/* Anew if no page of the text has stayed in a batch, or the task is about to end. */
 	do {
 		unlink(PROGRAM);
 		ASSERT_EQ(0, fresh_program(PROGRAM));
 		done = stat_of("collapsed_blocks") + BLOCKS;
+		began = seconds();
 		keeper = start_keeper(state);
 		ASSERT_LT(0, keeper);
 		map = map_resident(PROGRAM);
 		EXPECT_NE(NULL, map);
-		waits = worker_waits(worker, done, state);
+		waits = worker_waits(self->pinned, done, state) &&
+			seconds() - began < KEEP_S * 3 / 4;
 		EXPECT_EQ(0, set("enabled", "0"));
 		if (waits)
 			EXPECT_EQ(1, *state);
@@ -570,18 +585,16 @@ static int read_to_lists(const char *path)
 /* Nor does the worker wait for that CPU if the text is on the LRU lists, as most text is. */
 TEST_F_TIMEOUT(bystander, text_on_the_lists, 600)
 {
-	volatile int *state = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t worker = find_worker(), keeper;
+	volatile int *state;
 	unsigned char *map = NULL;
 	bool waits, late;
+	pid_t keeper;
 	long done;
 
-	if (sysconf(_SC_NPROCESSORS_ONLN) != 2 || access(FAIR_SERVER, F_OK))
+	if (!cpu_can_be_kept())
 		SKIP(return, "needs two CPUs and debugfs");
-	ASSERT_GT(worker, 0);
-	ASSERT_NE(MAP_FAILED, state);
-	ASSERT_EQ(0, share_cpu(self, worker));
+	state = share_cpu(self);
+	ASSERT_NE(NULL, state);
 	/* Anew if the task has ended before the worker had done its work. */
 	do {
 		if (map)
@@ -594,7 +607,7 @@ TEST_F_TIMEOUT(bystander, text_on_the_lists, 600)
 		ASSERT_LT(0, keeper);
 		map = map_file(PROGRAM, FILE_SIZE);
 		ASSERT_NE(NULL, map);
-		waits = worker_waits(worker, done, state);
+		waits = worker_waits(self->pinned, done, state);
 		late = !waits && stat_of("collapsed_blocks") < done;
 		EXPECT_FALSE(waits);
 		kill(keeper, SIGKILL);

@@ -17,7 +17,8 @@
 #define PROGRAM	FOLDER "/program"
 #define LATE	FOLDER "/late"
 #define TRACING	"/sys/kernel/tracing/"
-#define EVENT	TRACING "events/quire/text_fallback/enable"
+#define FALLBACK TRACING "events/quire/text_fallback/enable"
+#define COLLAPSE TRACING "events/quire/text_collapse/enable"
 #define HOLD	"/sys/kernel/debug/quire/text_hold"
 #define CGROUP	"/sys/fs/cgroup/text_collapse"
 
@@ -36,7 +37,8 @@ FIXTURE_SETUP(text)
 FIXTURE_TEARDOWN(text)
 {
 	write_file(HOLD, "0");
-	write_file(EVENT, "0");
+	write_file(FALLBACK, "0");
+	write_file(COLLAPSE, "0");
 	defaults();
 	unlink(PROGRAM);
 	unlink(LATE);
@@ -259,19 +261,19 @@ TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
 	}
 }
 
-/* Trace what the worker does not collapse, from now on. 0, or -1. */
-static int trace_fallbacks(void)
+/* Trace what the worker does to blocks, from now on. 0, or -1. */
+static int trace_worker(void)
 {
 	int fd = open(TRACING "trace", O_WRONLY | O_TRUNC);
 
 	if (fd < 0)
 		return -1;
 	close(fd);
-	return write_file(EVENT, "1");
+	return write_file(FALLBACK, "1") || write_file(COLLAPSE, "1") ? -1 : 0;
 }
 
-/* How many blocks of a file were left because their pages were busy; or -1. */
-static int busy_blocks_of(const char *path)
+/* How many lines of the trace are about a file and have @word; or -1. */
+static int traced(const char *path, const char *word)
 {
 	char line[512], file[64];
 	struct stat st;
@@ -286,7 +288,7 @@ static int busy_blocks_of(const char *path)
 	if (!trace)
 		return -1;
 	while (fgets(line, sizeof(line), trace))
-		found += strstr(line, file) && strstr(line, "fallback_busy");
+		found += strstr(line, file) && strstr(line, word);
 	fclose(trace);
 	return found;
 }
@@ -310,9 +312,9 @@ TEST_F_TIMEOUT(text, file_that_comes_late, 600)
 	unsigned long pages = 4 * BLOCK_PAGES;
 	unsigned char *map, *late;
 
-	if (access(HOLD, W_OK) || access(EVENT, W_OK))
+	if (access(HOLD, W_OK) || access(FALLBACK, W_OK))
 		SKIP(return, "needs CONFIG_QUIRE_DEBUG and tracefs");
-	ASSERT_EQ(0, trace_fallbacks());
+	ASSERT_EQ(0, trace_worker());
 	ASSERT_EQ(0, make_program(LATE, &three_blocks));
 	ASSERT_EQ(0, read_part(LATE, 0, pages - 8));
 	ASSERT_EQ(0, set("delay_ms", "0"));
@@ -324,9 +326,11 @@ TEST_F_TIMEOUT(text, file_that_comes_late, 600)
 	ASSERT_EQ(0, read_part(LATE, pages - 8, pages));
 	late = map_file(LATE, FILE_SIZE);
 	ASSERT_NE(NULL, late);
+	ASSERT_TRUE(worker_holds());
 	ASSERT_EQ(0, write_file(HOLD, "0"));
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 1 + 4));
-	EXPECT_EQ(0, busy_blocks_of(LATE));
+	EXPECT_EQ(4, traced(LATE, "text_collapse:"));
+	EXPECT_EQ(0, traced(LATE, "fallback_busy"));
 	munmap(late, FILE_SIZE);
 	munmap(map, BLOCK);
 }
