@@ -403,16 +403,19 @@ static void text_work_fn(struct kthread_work *work)
 			quire_text_set_nice(0);
 			lru_add_drain_all();
 			quire_text_set_nice(MAX_NICE);
+			drains++;
 		}
 		slot = text_begin(drain);
 		if (!slot)
 			break;
 		quire_text_do_file(slot, &budget);
 		/* Not before: a small budget would never suffice for more. */
-		if (drain && drains++)
+		if (drain && drains > 1)
 			budget -= TEXT_COST_DRAIN;
 		drain = text_end(slot);
 	}
+	if (drains)
+		budget -= TEXT_COST_DRAIN;
 	spin_lock(&text_lock);
 	/* Rest for what was done, however little: programs may come one by one. */
 	if (budget < share) {

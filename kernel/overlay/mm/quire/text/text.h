@@ -90,8 +90,9 @@ static inline bool text_unreferenced(const struct folio *folio)
 
 /*
  * The worker's budget: a look at a block costs 1, collapsing or reading it this much. Emptying the
- * LRU batches disturbs all CPUs. Once in a run it costs nothing, so that a program that starts has
- * huge pages as soon as it can; by default it is done about four times in a run, at most.
+ * LRU batches disturbs all CPUs. The first time in a run does not shorten the run, so that a program
+ * that starts has huge pages as soon as it can, but the next run waits for it. By default the
+ * batches are emptied at most 32 times a second.
  */
 #define TEXT_COST_BLOCK		32
 #define TEXT_COST_DRAIN		(8 * TEXT_COST_BLOCK)
