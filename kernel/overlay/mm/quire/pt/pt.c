@@ -378,9 +378,9 @@ static void release(struct folio_batch *batch)
 
 /*
  * Empty a table that no PMD points to: a copy that was given up, or a table that all users have
- * left. No TLB holds a translation for its pages, except from a copy that maps them, too. @rss
- * gets, as negative numbers, how many pages of each kind the table was charged as. For a mixed table
- * and for a copy, which were not charged, the caller ignores it.
+ * left, which is not mixed. No TLB holds a translation for its pages, except from a copy that maps
+ * them, too. @rss gets, as negative numbers, how many pages of each kind such a table is charged as.
+ * A copy was not charged, and its caller ignores @rss.
  */
 static void drop_slots(struct ptdesc *pt, struct vm_area_struct *vma, unsigned long addr, int *rss)
 {
