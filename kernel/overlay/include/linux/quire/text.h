@@ -219,6 +219,11 @@ static inline void quire_text_writer(const struct inode *inode)
 /* mm/readahead.c */
 int quire_text_read_block(struct readahead_control *ractl);
 
+/* mm/quire/text/reserve.c */
+extern unsigned int quire_text_in_place;
+extern unsigned int quire_text_places_used;
+struct folio *__quire_text_reserved(struct address_space *mapping, pgoff_t index, gfp_t gfp);
+
 /* mm/quire/text/fault.c */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
 bool __quire_text_reads(struct vm_area_struct *vma);
@@ -362,6 +367,30 @@ static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
 		return false;
 	__quire_text_read(vmf, fpin);
 	return true;
+}
+
+/* Whether memory is set aside for a block is decided at each page at a multiple of this. */
+#define QUIRE_TEXT_STEP		32
+
+/**
+ * quire_text_reserved - the memory that was set aside for a page of text
+ * @mapping: the file's
+ * @index: the page's, about to be read
+ * @gfp: how Linux would allocate the page
+ *
+ * Vanilla: allocates each page on its own.
+ *
+ * Context: the invalidate_lock is held; does not sleep.
+ * Return: a folio of one page with one reference, or NULL.
+ */
+static inline struct folio *quire_text_reserved(struct address_space *mapping, pgoff_t index,
+						gfp_t gfp)
+{
+	if (static_branch_unlikely(&quire_text_key) && READ_ONCE(quire_text_in_place) &&
+	    (READ_ONCE(quire_text_places_used) || IS_ALIGNED(index, QUIRE_TEXT_STEP)) &&
+	    test_bit(QUIRE_TEXT_AS_QUEUED, &mapping->flags))
+		return __quire_text_reserved(mapping, index, gfp);
+	return NULL;
 }
 
 /**
@@ -589,6 +618,12 @@ static inline bool quire_text_reads(struct vm_area_struct *vma)
 static inline bool quire_text_read(struct vm_fault *vmf, struct file **fpin)
 {
 	return false;
+}
+
+static inline struct folio *quire_text_reserved(struct address_space *mapping, pgoff_t index,
+						gfp_t gfp)
+{
+	return NULL;
 }
 
 static inline bool quire_text_drop(struct address_space *mapping)

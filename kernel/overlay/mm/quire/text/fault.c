@@ -247,7 +247,7 @@ static bool text_read_block(struct readahead_control *ractl)
 
 	if (quire_text_resident(mapping, start, &first)) {
 		why = TEXT_READ_PARTIAL;
-	} else if (!quire_text_share_left()) {
+	} else if (!quire_text_share_left(1)) {
 		why = TEXT_READ_SHARE;
 	} else {
 		error = quire_text_read_block(ractl);

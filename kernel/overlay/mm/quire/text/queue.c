@@ -200,6 +200,26 @@ enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t
 	return why;
 }
 
+/**
+ * quire_text_queued - is a block's text queued
+ * @inode: the file's
+ * @start: the block's first page
+ *
+ * Context: does not sleep; takes text_lock.
+ * Return: true if the worker is to look at it.
+ */
+bool quire_text_queued(const struct inode *inode, pgoff_t start)
+{
+	struct text_slot *slot, *free;
+	bool queued;
+
+	spin_lock(&text_lock);
+	slot = text_find(inode, &free);
+	queued = slot && start >= slot->start && start < slot->end;
+	spin_unlock(&text_lock);
+	return queued;
+}
+
 /* The slot that has been due for the longest time, or NULL. */
 static struct text_slot *text_first_due(void)
 {
@@ -469,6 +489,7 @@ void __quire_text_evict(struct inode *inode)
 		text_free(slot);
 	}
 	spin_unlock(&text_lock);
+	quire_text_unreserve(&inode->i_data);
 }
 
 /**
@@ -514,6 +535,7 @@ void quire_text_open_queue(void)
 	text_backing_off = false;
 	text_not_before = jiffies;
 	spin_unlock(&text_lock);
+	quire_text_open_places();
 }
 
 /**
@@ -530,6 +552,7 @@ void quire_text_close_queue(void)
 	WRITE_ONCE(text_open, false);
 	spin_unlock(&text_lock);
 	text_forget(NULL);
+	quire_text_close_places();
 	if (!wait_event_timeout(text_idle, !quire_text_uses(NULL), TEXT_STOP_WAIT_S * HZ))
 		pr_warn("text: a filesystem does not answer the worker\n");
 }

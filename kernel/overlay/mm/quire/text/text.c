@@ -59,6 +59,9 @@ const char * const quire_text_counter_names[] = {
 	[TEXT_COLLAPSED_BLOCKS] = "collapsed_blocks",
 	[TEXT_COPIED_AHEAD] = "copied_ahead",
 	[TEXT_COPIES_VOID] = "copies_void",
+	[TEXT_RESERVED_BLOCKS] = "reserved_blocks",
+	[TEXT_RESERVE_NOMEM] = "reserve_nomem",
+	[TEXT_RESERVE_UNFILLED] = "reserve_unfilled",
 	[TEXT_FALLBACK_WRITER] = "fallback_writer",
 	[TEXT_FALLBACK_DIRTY] = "fallback_dirty",
 	[TEXT_FALLBACK_COLD] = "fallback_cold",
@@ -216,6 +219,7 @@ static int text_start(void)
 QUIRE_UINT_KNOB(placement, quire_text_placement, 0, 1);
 QUIRE_UINT_KNOB(readahead, quire_text_readahead, 0, 1);
 QUIRE_UINT_KNOB(fault_around_kb, quire_text_fault_around_kb, 64, PMD_SIZE >> 10);
+QUIRE_UINT_KNOB(in_place, quire_text_in_place, 0, 1);
 QUIRE_UINT_KNOB(delay_ms, quire_text_delay_ms, 0, 60000);
 QUIRE_UINT_KNOB(min_resident_pages, quire_text_min_resident, 1, HPAGE_PMD_NR);
 QUIRE_UINT_KNOB(max_permil, quire_text_max_permil, 0, 1000);
@@ -226,6 +230,7 @@ static const struct attribute * const text_knobs[] = {
 	&placement_knob.attr.attr,
 	&readahead_knob.attr.attr,
 	&fault_around_kb_knob.attr.attr,
+	&in_place_knob.attr.attr,
 	&delay_ms_knob.attr.attr,
 	&min_resident_pages_knob.attr.attr,
 	&max_permil_knob.attr.attr,

@@ -3,9 +3,11 @@
 #ifndef _MM_QUIRE_TEXT_H
 #define _MM_QUIRE_TEXT_H
 
+#include <linux/bitmap.h>
 #include <linux/fs.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/page_owner.h>
 #include <linux/percpu.h>
 #include <linux/quire/text.h>
 
@@ -22,6 +24,9 @@ enum text_counter {
 	TEXT_COLLAPSED_BLOCKS,
 	TEXT_COPIED_AHEAD,		/* blocks copied before they were unmapped */
 	TEXT_COPIES_VOID,		/* opens for writing and truncations during a collapse */
+	TEXT_RESERVED_BLOCKS,		/* huge pages set aside for blocks that are being read */
+	TEXT_RESERVE_NOMEM,		/* none was free */
+	TEXT_RESERVE_UNFILLED,		/* given back, the block was not read whole */
 	TEXT_FALLBACK_WRITER,		/* open for writing; counted by file */
 	TEXT_FALLBACK_DIRTY,		/* was not written back in time; by file */
 	TEXT_FALLBACK_COLD,		/* too few pages resident; by block, as below */
@@ -161,6 +166,18 @@ struct text_slot {
 	bool forget;
 };
 
+/**
+ * struct text_piece - a huge page whose frames are taken one by one
+ * @head: the first frame; aligned
+ * @left: how many frames were not taken; each has one reference
+ * @free: which ones
+ */
+struct text_piece {
+	struct page *head;
+	unsigned int left;
+	DECLARE_BITMAP(free, HPAGE_PMD_NR);
+};
+
 /* The task that stands for a process, under RCU, and at what a memcg begins to reclaim. */
 #ifdef CONFIG_MEMCG
 static inline struct task_struct *text_owner(const struct mm_struct *mm)
@@ -184,6 +201,36 @@ static inline unsigned long text_memcg_limit(const struct mem_cgroup *memcg)
 }
 #endif
 
+/* Does a task take its memory from where a policy says? */
+#ifdef CONFIG_NUMA
+static inline bool text_has_policy(const struct task_struct *task)
+{
+	return task->mempolicy;
+}
+#else
+static inline bool text_has_policy(const struct task_struct *task)
+{
+	return false;
+}
+#endif
+
+/*
+ * Is each allocation recorded with its order? Then a large folio would be freed that was never
+ * allocated.
+ */
+#ifdef CONFIG_PAGE_OWNER
+static inline bool text_allocations_recorded(void)
+{
+	return static_branch_unlikely(&page_owner_inited) ||
+		IS_ENABLED(CONFIG_MEM_ALLOC_PROFILING);
+}
+#else
+static inline bool text_allocations_recorded(void)
+{
+	return IS_ENABLED(CONFIG_MEM_ALLOC_PROFILING);
+}
+#endif
+
 /* text.c */
 extern const char * const quire_text_counter_names[];
 bool quire_text_block_huge(struct address_space *mapping, pgoff_t index);
@@ -194,6 +241,7 @@ extern unsigned int quire_text_backoff_ms;
 extern unsigned int quire_text_blocks_per_s;
 
 enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t end);
+bool quire_text_queued(const struct inode *inode, pgoff_t start);
 bool quire_text_wanted(const struct text_slot *slot);
 bool quire_text_gives_way(const struct text_slot *slot);
 bool quire_text_uses(const struct super_block *sb);
@@ -206,7 +254,7 @@ extern unsigned int quire_text_min_resident;
 extern unsigned int quire_text_max_permil;
 
 unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
-bool quire_text_share_left(void);
+bool quire_text_share_left(unsigned int blocks);
 enum text_counter quire_text_stays_mapped(struct address_space *mapping, pgoff_t start,
 					  unsigned int most);
 void quire_text_set_nice(int nice);
@@ -214,6 +262,18 @@ void quire_text_do_file(struct text_slot *slot, int *budget);
 
 /* drain.c */
 int quire_text_drain(void);
+
+/* reserve.c */
+/* With more frames left than this, pages are not moved, and memory goes back after a second. */
+#define TEXT_MUCH_LEFT		(HPAGE_PMD_NR / 4)
+
+unsigned int quire_text_reserved_blocks(void);
+void quire_text_open_places(void);
+void quire_text_close_places(void);
+void quire_text_unreserve(const struct address_space *mapping);
+bool quire_text_claim_piece(const struct address_space *mapping, pgoff_t start,
+			    struct text_piece *piece);
+void quire_text_free_piece(const struct text_piece *piece);
 
 /* place.c; for its unit tests, too */
 bool quire_text_holds_block(loff_t offset, unsigned long len);

@@ -201,16 +201,17 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 }
 
 /**
- * quire_text_share_left - may there be another huge page of file memory
+ * quire_text_share_left - may there be more huge pages of file memory
+ * @blocks: how many
  *
  * Concurrent callers may exceed the share, max_permil, by a page each.
  *
  * Context: any; takes no lock.
- * Return: whether one more huge page is within the share.
+ * Return: whether they are within the share.
  */
-bool quire_text_share_left(void)
+bool quire_text_share_left(unsigned int blocks)
 {
-	unsigned long huge = global_node_page_state(NR_FILE_THPS) + HPAGE_PMD_NR;
+	unsigned long huge = global_node_page_state(NR_FILE_THPS) + blocks * HPAGE_PMD_NR;
 
 	return huge * 1000 <= totalram_pages() * READ_ONCE(quire_text_max_permil);
 }
@@ -327,7 +328,7 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 		text_leave(pass, inode, start, TEXT_FALLBACK_COLD);
 		return;
 	}
-	if (!quire_text_share_left()) {
+	if (!quire_text_share_left(1)) {
 		text_leave(pass, inode, start, TEXT_FALLBACK_SHARE);
 		return;
 	}
