@@ -37,6 +37,7 @@ DECLARE_PER_CPU(bool, quire_text_batching);
 
 /* mm/khugepaged.c */
 int quire_text_collapse_block(struct inode *inode, pgoff_t start);
+void quire_text_retract_tables(struct address_space *mapping, pgoff_t start);
 
 /**
  * quire_text_collapsing - is it our worker that collapses

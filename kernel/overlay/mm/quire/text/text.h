@@ -24,6 +24,9 @@ enum text_counter {
 	TEXT_COLLAPSED_BLOCKS,
 	TEXT_COPIED_AHEAD,		/* blocks copied before they were unmapped */
 	TEXT_COPIES_VOID,		/* opens for writing and truncations during a collapse */
+	TEXT_PROMOTED_BLOCKS,		/* collapsed without a copy */
+	TEXT_PROMOTE_BUSY,		/* not, as somebody used a page */
+	TEXT_GATHERED_PAGES,		/* moved to their frames for it */
 	TEXT_RESERVED_BLOCKS,		/* huge pages set aside for blocks that are being read */
 	TEXT_RESERVE_NOMEM,		/* none was free */
 	TEXT_RESERVE_UNFILLED,		/* given back, the block was not read whole */
@@ -189,6 +192,18 @@ static inline unsigned long text_memcg_limit(const struct mem_cgroup *memcg)
 {
 	return min(READ_ONCE(memcg->memory.max), READ_ONCE(memcg->memory.high));
 }
+
+/* A frozen folio becomes part of another: the charge goes over, the reference is put later. */
+static inline void text_forget_memcg(struct folio *folio)
+{
+	folio->memcg_data = 0;
+}
+
+static inline void text_put_memcg(struct mem_cgroup *memcg, unsigned int nr)
+{
+	if (memcg)
+		css_put_many(&memcg->css, nr);
+}
 #else
 static inline struct task_struct *text_owner(const struct mm_struct *mm)
 {
@@ -198,6 +213,14 @@ static inline struct task_struct *text_owner(const struct mm_struct *mm)
 static inline unsigned long text_memcg_limit(const struct mem_cgroup *memcg)
 {
 	return ULONG_MAX;
+}
+
+static inline void text_forget_memcg(struct folio *folio)
+{
+}
+
+static inline void text_put_memcg(struct mem_cgroup *memcg, unsigned int nr)
+{
 }
 #endif
 
@@ -262,6 +285,9 @@ void quire_text_do_file(struct text_slot *slot, int *budget);
 
 /* drain.c */
 int quire_text_drain(void);
+
+/* promote.c */
+int quire_text_promote_block(struct inode *inode, pgoff_t start);
 
 /* reserve.c */
 /* With more frames left than this, pages are not moved, and memory goes back after a second. */

@@ -173,6 +173,14 @@ static bool text_in_batches(struct address_space *mapping, pgoff_t start)
 	return found;
 }
 
+/* Make a whole block huge: where it is, if nobody uses it otherwise, or else by a copy. */
+static int text_make_huge(struct inode *inode, pgoff_t start)
+{
+	if (READ_ONCE(quire_text_in_place) && !quire_text_promote_block(inode, start))
+		return 0;
+	return quire_text_collapse_block(inode, start);
+}
+
 /*
  * The block's memory stays with the memcg that its resident pages are charged to, and
  * so do the pages that are read to complete it. All pages must be on the LRU lists.
@@ -194,7 +202,7 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 	else if (!pass->drained && text_in_batches(inode->i_mapping, start))
 		pass->undrained = true;
 	else
-		ret = quire_text_collapse_block(inode, start);
+		ret = text_make_huge(inode, start);
 	set_active_memcg(old);
 	mem_cgroup_put(memcg);
 	return ret;

@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The text feature where nothing is copied: blocks that were read into memory set aside for them
+ * become huge where they are, and what was set aside in vain goes back.
+ * Needs root, ext4 on a loop device, and quire=text (or on).
+ */
+#define _GNU_SOURCE
+
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+
+#include "harness.h"
+#include "text_huge.h"
+
+#define IMAGE	"/tmp/text_promote.img"
+#define FOLDER	"/tmp/text_promote"
+#define PROGRAM	FOLDER "/program"
+#define GROUPS	"/sys/fs/cgroup/text_promote"
+#define CGROUP	GROUPS "/inner"
+
+#include "text_cgroup.h"
+
+#define FILE_PAGES	(FILE_SIZE / PAGE)
+#define BLOCKS		4	/* of the file */
+#define HALF		(2 * BLOCK_PAGES + BLOCK_PAGES / 2)	/* the middle of the third block */
+
+/* Bits of /proc/kpageflags */
+#define COMPOUND_HEAD	(1UL << 15)
+#define COMPOUND_TAIL	(1UL << 16)
+#define THP		(1UL << 22)
+
+/* The frames of the file's pages. */
+static unsigned long before[FILE_PAGES], after[FILE_PAGES];
+
+/*
+ * Begins with a new inode, which was never queued, and on one CPU, because what is set aside is of
+ * one node. Returns 0, or -1.
+ */
+static int begin(void)
+{
+	cpu_set_t cpu;
+
+	CPU_ZERO(&cpu);
+	CPU_SET(sched_getcpu(), &cpu);
+	unlink(PROGRAM);
+	return sched_setaffinity(0, sizeof(cpu), &cpu) || fresh_program(PROGRAM) ||
+		set("in_place", "1") ? -1 : 0;
+}
+
+static void put_back(void)
+{
+	fail_huge_pages("0");
+	set("in_place", "0");
+	defaults();
+	unlink(PROGRAM);
+	rmdir(CGROUP);
+	rmdir(GROUPS);
+}
+
+/* ---- reading ---- */
+
+/* Queues the file, for longer than it takes to read it. Returns 0, or -1. */
+static int queue_file(void)
+{
+	void *map;
+
+	if (set("delay_ms", "60000"))
+		return -1;
+	map = map_file(PROGRAM, FILE_SIZE);
+	return map ? munmap(map, FILE_SIZE) : -1;
+}
+
+/* Reads a part of the file as a stream. Returns 0, or -1. */
+static int read_stream(unsigned long first, unsigned long last)
+{
+	static unsigned char buf[16 * PAGE];
+	int fd = open(PROGRAM, O_RDONLY), ret = 0;
+	unsigned long n;
+
+	for (; first < last && !ret; first += n) {
+		n = last - first < 16 ? last - first : 16;
+		ret = pread(fd, buf, n * PAGE, first * PAGE) == (ssize_t)(n * PAGE) ? 0 : -1;
+	}
+	close(fd);
+	return ret;
+}
+
+static int read_all(void)
+{
+	return read_stream(0, FILE_PAGES);
+}
+
+/* The same in the group, which is charged for the pages. */
+static int read_all_in_group(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		join_cgroup();
+		_exit(read_all() ? 1 : 0);
+	}
+	return waitpid(pid, &status, 0) == pid && !status ? 0 : -1;
+}
+
+/* The frames of all pages of the file, which are resident. It is no use of its text. */
+static int note_frames(unsigned long *frame)
+{
+	int fd = open(PROGRAM, O_RDONLY), ret = -1;
+	unsigned char *map = mmap(NULL, FILE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	ssize_t len = FILE_PAGES * sizeof(*frame);
+
+	close(fd);
+	if (map == MAP_FAILED)
+		return -1;
+	read_pages(map, FILE_SIZE);
+	fd = open("/proc/self/pagemap", O_RDONLY);
+	if (pread(fd, frame, len, (unsigned long)map / PAGE * sizeof(*frame)) == len)
+		ret = 0;
+	close(fd);
+	munmap(map, FILE_SIZE);
+	for (unsigned long i = 0; i < FILE_PAGES && !ret; i++) {
+		ret = frame[i] >> 63 ? 0 : -1;
+		frame[i] &= (1UL << 55) - 1;
+	}
+	return ret;
+}
+
+/* Are a block's pages in order in one aligned piece of memory? */
+static bool in_place(const unsigned long *frame, int block)
+{
+	frame += block * BLOCK_PAGES;
+	for (unsigned long i = 0; i < BLOCK_PAGES; i++)
+		if (!frame[0] || frame[0] % BLOCK_PAGES || frame[i] != frame[0] + i)
+			return false;
+	return true;
+}
+
+/* How many blocks will not be copied: the first one may be in order by chance. */
+static long blocks_in_place(const unsigned long *frame)
+{
+	long blocks = 0;
+
+	for (int i = 0; i < BLOCKS; i++)
+		blocks += in_place(frame, i);
+	return blocks;
+}
+
+/*
+ * Reads the file as a stream, so that all blocks but the first, which gets its place when a part of
+ * it has been read, are in place, and notes its frames as @before. Does it anew if memory went back because the machine had other work for a second.
+ * Returns 0, or -1.
+ */
+static int fill(int (*reader)(void))
+{
+	double end = seconds() + LIMIT_S;
+
+	do {
+		long reserved, unfilled;
+
+		if (begin())
+			return -1;
+		reserved = stat_of("reserved_blocks");
+		unfilled = stat_of("reserve_unfilled");
+		if (queue_file() || reader())
+			return -1;
+		if (stat_of("reserve_unfilled") != unfilled ||
+		    stat_of("reserved_blocks") != reserved + BLOCKS)
+			continue;
+		if (note_frames(before))
+			break;
+		return in_place(before, 1) && in_place(before, 2) && in_place(before, 3) ? 0 : -1;
+	} while (seconds() < end);
+	print_counters();
+	return -1;
+}
+
+/* What was counted before the case. */
+static long collapsed, promoted;
+
+/*
+ * Maps the file, and waits until so many blocks have become huge in this case. Nobody may touch the
+ * text meanwhile: a block in which somebody faults just then is copied. Only a file that is queued
+ * anew is worked on with the new delay; the first block's place goes back, and it is copied.
+ * Returns the mapping, or NULL.
+ */
+static unsigned char *promote(int blocks)
+{
+	unsigned char *map;
+
+	if (set("enabled", "0") || set("delay_ms", "0") || set("enabled", "1"))
+		return NULL;
+	map = map_whole(PROGRAM);
+	if (!map || !wait_stat("collapsed_blocks", collapsed + blocks))
+		return NULL;
+	read_pages(map, FILE_SIZE);
+	return pmd_mapped(0, PROGRAM) == blocks * BLOCK_KB ? map : NULL;
+}
+
+/* Maps pages of the file, and not as text. */
+static unsigned char *map_part(unsigned long first, unsigned long pages)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+	void *map = mmap(NULL, pages * PAGE, PROT_READ, MAP_SHARED, fd, first * PAGE);
+
+	close(fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+static unsigned long flags_of(unsigned long frame)
+{
+	int fd = open("/proc/kpageflags", O_RDONLY);
+	unsigned long flags;
+
+	if (pread(fd, &flags, sizeof(flags), frame * sizeof(flags)) != sizeof(flags))
+		flags = 0;
+	close(fd);
+	return flags;
+}
+
+/* ---- promotion ---- */
+
+/* Its cases begin with all blocks of the file but the first in place. */
+FIXTURE(promote) {
+	struct program p;
+	unsigned char *map;
+};
+
+FIXTURE_SETUP(promote)
+{
+	NEED_TEXT_FEATURE();
+	ASSERT_EQ(0, fill(read_all));
+	collapsed = stat_of("collapsed_blocks");
+	promoted = stat_of("promoted_blocks");
+}
+
+FIXTURE_TEARDOWN(promote)
+{
+	if (self->map)
+		munmap(self->map, FILE_SIZE);
+	put_back();
+}
+
+/*
+ * Have so many blocks become huge, so many of them with no copy, and is the text right? The worker
+ * counts a block after it has become visible.
+ */
+static bool is_huge(const unsigned char *map, long blocks, long not_copied)
+{
+	return wait_stat("collapsed_blocks", collapsed + blocks) &&
+		wait_stat("promoted_blocks", promoted + not_copied) &&
+		stat_of("collapsed_blocks") == collapsed + blocks &&
+		stat_of("promoted_blocks") == promoted + not_copied &&
+		text_is_right(map + PAGE, 0, three_blocks.pages);
+}
+
+/* Do all blocks but the first have the frames that they had before? */
+static bool frames_stay(void)
+{
+	size_t first = BLOCK_PAGES, len = (BLOCKS - 1) * BLOCK_PAGES * sizeof(*before);
+
+	return !note_frames(after) && !memcmp(before + first, after + first, len);
+}
+
+TEST_F_TIMEOUT(promote, frames_stay, 600)
+{
+	EXPECT_EQ(0, flags_of(before[BLOCK_PAGES]) & (COMPOUND_HEAD | THP));
+	EXPECT_EQ(0, flags_of(before[BLOCK_PAGES + 1]) & COMPOUND_TAIL);
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	EXPECT_EQ(BLOCKS * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(frames_stay());
+	for (int i = 1; i < BLOCKS; i++) {
+		unsigned long head = after[i * BLOCK_PAGES];
+
+		EXPECT_EQ(COMPOUND_HEAD | THP, flags_of(head) & (COMPOUND_HEAD | THP));
+		EXPECT_EQ(COMPOUND_TAIL, flags_of(head + 1) & COMPOUND_TAIL);
+		EXPECT_EQ(COMPOUND_TAIL, flags_of(head + BLOCK_PAGES - 1) & COMPOUND_TAIL);
+	}
+}
+
+/* Compares a program's text with what was written to its file. */
+static bool program_is_right(pid_t pid)
+{
+	static unsigned char text[FILE_SIZE - PAGE];
+	char path[64];
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	fd = open(path, O_RDONLY);
+	len = pread(fd, text, sizeof(text), text_address(pid, PROGRAM));
+	close(fd);
+	return len == sizeof(text) && text_is_right(text, 0, three_blocks.pages);
+}
+
+/* What several page tables map is copied. */
+TEST_F_TIMEOUT(promote, programs_change_over, 600)
+{
+	struct program other, *both[] = { &self->p, &other };
+
+	/* Both map it by PTEs, and queue nothing. */
+	ASSERT_EQ(0, set("enabled", "0"));
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(0, start(both[i], PROGRAM, NULL));
+		ASSERT_EQ(0, touch(both[i]));
+		EXPECT_EQ(0, pmd_mapped(both[i]->pid, PROGRAM));
+	}
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, in_place(before, 0)));
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(0, touch(both[i]));
+		EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(both[i]->pid, PROGRAM));
+		EXPECT_TRUE(program_is_right(both[i]->pid));
+		EXPECT_GE(stop(both[i]), 0);
+	}
+}
+
+/* A process that never stops to read the text, which it has mapped by PTEs. Never returns. */
+static void run_in_text(volatile int *state)
+{
+	unsigned char *map = map_resident(PROGRAM);
+
+	if (!map || pmd_mapped(0, PROGRAM))
+		_exit(1);
+	*state = 1;
+	while (*state == 1)
+		if (!text_is_right(map + PAGE, 0, three_blocks.pages))
+			_exit(2);
+	_exit(pmd_mapped(0, PROGRAM) == BLOCKS * BLOCK_KB ? 0 : 3);
+}
+
+/* Its page table is the only one that maps the text, so that is merged under it. */
+TEST_F_TIMEOUT(promote, running_program_goes_on, 600)
+{
+	volatile int *state = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				   -1, 0);
+	int status = 0;
+	pid_t pid;
+
+	ASSERT_NE(MAP_FAILED, (void *)state);
+	ASSERT_EQ(0, set("enabled", "0"));
+	pid = fork();
+	if (!pid)
+		run_in_text(state);
+	while (!*state && !waitpid(pid, &status, WNOHANG))
+		usleep(20000);
+	ASSERT_EQ(1, *state);
+	ASSERT_EQ(0, set("delay_ms", "0"));
+	ASSERT_EQ(0, set("enabled", "1"));
+	self->map = map_whole(PROGRAM);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	*state = 2;
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_TRUE(frames_stay());
+}
+
+TEST_F_TIMEOUT(promote, evicted_page_is_copied, 600)
+{
+	unsigned long page = 2 * BLOCK_PAGES + 100;
+	int fd = open(PROGRAM, O_RDONLY);
+	void *taken;
+
+	ASSERT_EQ(0, posix_fadvise(fd, page * PAGE, PAGE, POSIX_FADV_DONTNEED));
+	close(fd);
+	ASSERT_EQ((long)FILE_PAGES - 1, resident(PROGRAM));
+	/* Small pages, one of which has the frame that was freed just now. */
+	taken = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, taken);
+	ASSERT_EQ(0, madvise(taken, BLOCK, MADV_NOHUGEPAGE));
+	memset(taken, 1, BLOCK);
+	ASSERT_EQ(0, read_stream(page, page + 1));
+	munmap(taken, BLOCK);
+	ASSERT_EQ(0, note_frames(after));
+	if (before[page] == after[page])
+		SKIP(return, "the page has the same frame again");
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before) - 1));
+}
+
+/* The first block has a place when a part of it has been read, which is moved there. */
+TEST_F_TIMEOUT(promote, first_block_is_gathered, 600)
+{
+	double end = seconds() + LIMIT_S;
+	long gathered, unfilled;
+
+	do {
+		if (self->map)
+			munmap(self->map, FILE_SIZE);
+		ASSERT_EQ(0, begin());
+		gathered = stat_of("gathered_pages");
+		promoted = stat_of("promoted_blocks");
+		unfilled = stat_of("reserve_unfilled");
+		/* The worker comes when all has been read; it does not matter if it comes before. */
+		ASSERT_EQ(0, set("delay_ms", "300"));
+		self->map = map_whole(PROGRAM);
+		ASSERT_NE(NULL, self->map);
+		ASSERT_EQ(0, read_all());
+		while (stat_of("promoted_blocks") < promoted + BLOCKS && seconds() < end &&
+		       stat_of("reserve_unfilled") == unfilled)
+			usleep(20000);
+	} while (stat_of("reserve_unfilled") != unfilled && seconds() < end);
+	EXPECT_EQ(promoted + BLOCKS, stat_of("promoted_blocks"));
+	EXPECT_GT(stat_of("gathered_pages"), gathered);
+	EXPECT_LT(stat_of("gathered_pages"), gathered + (long)BLOCK_PAGES / 2);
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, three_blocks.pages));
+	ASSERT_EQ(0, note_frames(after));
+	EXPECT_EQ(BLOCKS, blocks_in_place(after));
+}
+
+/* ---- what keeps a block small, and what makes it small again ---- */
+
+TEST_F_TIMEOUT(promote, pinned_page_is_left, 600)
+{
+	struct iovec held = { map_part(2 * BLOCK_PAGES + 100, 1), PAGE };
+	long busy = stat_of("promote_busy");
+	int tube[2];
+
+	ASSERT_NE(NULL, held.iov_base);
+	ASSERT_EQ(0, pipe(tube));
+	ASSERT_EQ((long)PAGE, vmsplice(tube[1], &held, 1, 0));
+	munmap(held.iov_base, PAGE);
+	self->map = promote(BLOCKS - 1);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(wait_stat("promote_busy", busy + 1));
+	EXPECT_TRUE(is_huge(self->map, BLOCKS - 1, blocks_in_place(before) - 1));
+	munmap(self->map, FILE_SIZE);
+
+	close(tube[0]);
+	close(tube[1]);
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	EXPECT_TRUE(frames_stay());
+}
+
+TEST_F_TIMEOUT(promote, locked_text_is_left, 600)
+{
+	long locked = stat_of("fallback_locked"), kb = meminfo("Mlocked:");
+	void *part = map_part(2 * BLOCK_PAGES, BLOCK_PAGES);
+
+	ASSERT_NE(NULL, part);
+	ASSERT_EQ(0, mlock(part, BLOCK));
+	self->map = promote(BLOCKS - 1);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(wait_stat("fallback_locked", locked + 1));
+	EXPECT_TRUE(is_huge(self->map, BLOCKS - 1, blocks_in_place(before) - 1));
+	/* Some pages may still be in per-CPU batches. */
+	EXPECT_GE(meminfo("Mlocked:"), kb + BLOCK_KB * 9 / 10);
+	munmap(self->map, FILE_SIZE);
+
+	/* A page that is still in a batch keeps its flag, and then the block is copied. */
+	munmap(part, BLOCK);
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, three_blocks.pages));
+}
+
+TEST_F_TIMEOUT(promote, writer_drops_it, 600)
+{
+	int fd;
+
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	fd = open(PROGRAM, O_RDWR);
+	ASSERT_GE(fd, 0);
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, three_blocks.pages));
+	ASSERT_EQ(7, pwrite(fd, "written", 7, 701 * PAGE));
+	close(fd);
+	EXPECT_EQ(0, memcmp(self->map + 701 * PAGE, "written", 7));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, 700));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 701, three_blocks.pages));
+}
+
+TEST_F_TIMEOUT(promote, truncate_drops_it, 600)
+{
+	size_t keep = 701 * PAGE + 100;
+	unsigned char zero[PAGE] = { 0 };
+
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	ASSERT_EQ(0, truncate(PROGRAM, keep));
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, 700));
+	ASSERT_EQ(0, truncate(PROGRAM, FILE_SIZE));
+	EXPECT_EQ(0, memcmp(self->map + keep, zero, PAGE - 100));
+	EXPECT_EQ(0, memcmp(self->map + 801 * PAGE, zero, PAGE));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, 700));
+}
+
+TEST_F_TIMEOUT(promote, drain_splits_it, 600)
+{
+	long drained = stat_of("drained_blocks");
+
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	ASSERT_EQ(0, set("enabled", "2"));
+	EXPECT_GE(stat_of("drained_blocks"), drained + BLOCKS);
+	EXPECT_EQ(0, meminfo("FileHugePages:"));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, three_blocks.pages));
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
+}
+
+/* ---- numbers ---- */
+
+TEST_F_TIMEOUT(promote, counts_of_the_machine, 600)
+{
+	long huge = meminfo("FileHugePages:"), cached = meminfo("Cached:");
+	double end = seconds() + LIMIT_S;
+
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	EXPECT_EQ(huge + BLOCKS * BLOCK_KB, meminfo("FileHugePages:"));
+	EXPECT_LT(labs(meminfo("Cached:") - cached), 2 * BLOCK_KB);
+	munmap(self->map, FILE_SIZE);
+	self->map = NULL;
+	unlink(PROGRAM);
+	while (meminfo("FileHugePages:") != huge && seconds() < end)
+		usleep(20000);
+	EXPECT_EQ(huge, meminfo("FileHugePages:"));
+}
+
+/* Drops caches until a number in a file is no more than @most; returns whether it became so. */
+static bool wait_less(const char *path, const char *name, long most)
+{
+	double end = seconds() + LIMIT_S;
+	long value;
+
+	do {
+		write_file("/proc/sys/vm/drop_caches", "1");
+		value = value_of(path, name);
+		if (value >= 0 && value <= most)
+			return true;
+		usleep(100000);
+	} while (seconds() < end);
+	printf("# %s: %s is %ld\n", path, name, value);
+	return false;
+}
+
+/* A group in a group, which knows of no others that are gone and not freed. */
+static int make_cgroups(void)
+{
+	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	if (mkdir(GROUPS, 0755) && errno != EEXIST)
+		return -1;
+	write_file(GROUPS "/cgroup.subtree_control", "+memory");
+	return make_cgroup();
+}
+
+TEST_F_TIMEOUT(promote, counts_of_the_group, 600)
+{
+	long file;
+
+	if (make_cgroups())
+		SKIP(return, "no memory controller");
+	ASSERT_EQ(0, fill(read_all_in_group));
+	file = cgroup_value("memory.stat", "file");
+	EXPECT_GE(file, (long)FILE_SIZE);
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	EXPECT_EQ(file, cgroup_value("memory.stat", "file"));
+	EXPECT_EQ(BLOCKS * (long)BLOCK, cgroup_value("memory.stat", "file_thp"));
+	munmap(self->map, FILE_SIZE);
+	self->map = NULL;
+	unlink(PROGRAM);
+	/* CPUs hold back a part of what they have charged. */
+	EXPECT_TRUE(wait_less(CGROUP "/memory.current", "", BLOCK / 2));
+	EXPECT_EQ(0, cgroup_value("memory.stat", "file_thp"));
+	EXPECT_EQ(0, rmdir(CGROUP));
+	/* It is freed when no page is charged to it, and all references were counted. */
+	EXPECT_TRUE(wait_less(GROUPS "/cgroup.stat", "nr_dying_descendants", 0));
+}
+
+/* ---- setting aside ---- */
+
+FIXTURE(reserve) {
+	long was;			/* in_place, before the case */
+	long reserved, unfilled;	/* what was counted before */
+};
+
+FIXTURE_SETUP(reserve)
+{
+	NEED_TEXT_FEATURE();
+	self->was = get("in_place");
+	ASSERT_EQ(0, begin());
+	collapsed = stat_of("collapsed_blocks");
+	promoted = stat_of("promoted_blocks");
+	self->reserved = stat_of("reserved_blocks");
+	self->unfilled = stat_of("reserve_unfilled");
+	ASSERT_EQ(0, queue_file());
+}
+
+FIXTURE_TEARDOWN(reserve)
+{
+	put_back();
+}
+
+TEST_F_TIMEOUT(reserve, half_read_block_is_given_back, 600)
+{
+	unsigned char *map;
+
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	EXPECT_TRUE(wait_stat("reserve_unfilled", self->unfilled + 1));
+	EXPECT_EQ(0, read_stream(HALF, FILE_PAGES));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+	map = promote(BLOCKS);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(reserve, off_gives_back, 600)
+{
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	ASSERT_EQ(0, set("enabled", "0"));
+	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+TEST_F_TIMEOUT(reserve, evict_gives_back, 600)
+{
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	ASSERT_EQ(0, unlink(PROGRAM));
+	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+}
+
+TEST_F_TIMEOUT(reserve, off_by_default, 600)
+{
+	unsigned char *map;
+
+	EXPECT_EQ(0, self->was);
+	ASSERT_EQ(0, set("in_place", "0"));
+	ASSERT_EQ(0, read_all());
+	map = promote(BLOCKS);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(is_huge(map, BLOCKS, 0));
+	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(reserve, no_huge_page_free, 600)
+{
+	long nomem = stat_of("reserve_nomem");
+
+	if (access(INJECT "probability", W_OK))
+		SKIP(return, "no fault injection");
+	ASSERT_EQ(0, fail_huge_pages("100"));
+	EXPECT_EQ(0, read_all());
+	EXPECT_EQ(0, fail_huge_pages("0"));
+	EXPECT_GT(stat_of("reserve_nomem"), nomem);
+	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+/* How much was read from the program's device, in sectors; -1 on errors. */
+static long sectors_read(void)
+{
+	char path[64];
+	struct stat st;
+	long sectors;
+	FILE *f;
+
+	if (stat(PROGRAM, &st))
+		return -1;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/stat", major(st.st_dev),
+		 minor(st.st_dev));
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%*d %*d %ld", &sectors) != 1)
+		sectors = -1;
+	if (f)
+		fclose(f);
+	return sectors;
+}
+
+TEST_F_TIMEOUT(reserve, readahead_reads_the_same, 600)
+{
+	long sectors[2];
+
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(0, begin());
+		ASSERT_EQ(0, set("in_place", i ? "1" : "0"));
+		ASSERT_EQ(0, queue_file());
+		sectors[i] = sectors_read();
+		ASSERT_GE(sectors[i], 0);
+		ASSERT_EQ(0, read_all());
+		sectors[i] = sectors_read() - sectors[i];
+	}
+	EXPECT_EQ(self->reserved + BLOCKS, stat_of("reserved_blocks"));
+	EXPECT_GE(sectors[0], (long)FILE_SIZE / 512);
+	EXPECT_EQ(sectors[0], sectors[1]);
+}
+
+TEST_F_TIMEOUT(reserve, random_order_reserves_nothing, 600)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+	unsigned char page[PAGE];
+
+	ASSERT_EQ(0, posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
+	for (long i = FILE_PAGES / 16 * 16; i >= 0; i -= 16)
+		ASSERT_EQ((long)PAGE, pread(fd, page, PAGE, i * PAGE));
+	close(fd);
+	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+int main(int argc, char **argv)
+{
+	return test_on_ext4(argc, argv, IMAGE, FOLDER);
+}
