@@ -32,14 +32,16 @@ def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[
 
     erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once. Then
     upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory; what the worker must not do
-    to others; writers at all times; probes; scripts, swap files, tmpfs and 9p; fragments, full control groups and
-    reclaim. The movable zone, of which a block goes offline, is the plain kernel's.
+    to others; writers at all times; probes; blocks that become huge where they are; scripts, swap files, tmpfs and 9p;
+    fragments, full control groups and reclaim. The movable zone, of which a block goes offline, is the plain kernel's.
     """
     slow, areas = ((), "") if kernel == "debug" else (("text_files", *SLOW), " movablecore=1G")
     complete = ("text_bystander", "text_probes")
-    reports = selftests("text_place", "text_fs", *complete, *slow, append=f"quire=text{areas}", timeout=900)
+    reports = selftests("text_place", "text_fs", "text_promote", *complete, *slow, append=f"quire=text{areas}",
+                        timeout=900)
     assert "place.program" in reports["text_place"].passed
     assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)
+    assert "promote.frames_stay" in reports["text_promote"].passed
     assert kernel == "debug" or "files.upgrade_by_rename" in reports["text_files"].passed
     # Fault injection stands in for fragments: a kernel has one or the other.
     skips = "text_files" if kernel == "quire" else "text_memory"

@@ -338,6 +338,7 @@ TEST_F_TIMEOUT(promote, running_program_goes_on, 600)
 	volatile int *state = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				   -1, 0);
 	int status = 0;
+	long mapped;
 	pid_t pid;
 
 	ASSERT_NE(MAP_FAILED, (void *)state);
@@ -348,11 +349,13 @@ TEST_F_TIMEOUT(promote, running_program_goes_on, 600)
 	while (!*state && !waitpid(pid, &status, WNOHANG))
 		usleep(20000);
 	ASSERT_EQ(1, *state);
+	mapped = meminfo("Mapped:");
 	ASSERT_EQ(0, set("delay_ms", "0"));
 	ASSERT_EQ(0, set("enabled", "1"));
 	self->map = map_whole(PROGRAM);
 	ASSERT_NE(NULL, self->map);
 	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	EXPECT_LT(labs(meminfo("Mapped:") - mapped), BLOCK_KB / 2);
 	*state = 2;
 	ASSERT_EQ(pid, waitpid(pid, &status, 0));
 	EXPECT_EQ(0, status);
@@ -387,7 +390,7 @@ TEST_F_TIMEOUT(promote, evicted_page_is_copied, 600)
 TEST_F_TIMEOUT(promote, first_block_is_gathered, 600)
 {
 	double end = seconds() + LIMIT_S;
-	long gathered, unfilled;
+	long gathered, unfilled, dropped;
 
 	do {
 		if (self->map)
@@ -411,6 +414,13 @@ TEST_F_TIMEOUT(promote, first_block_is_gathered, 600)
 	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, three_blocks.pages));
 	ASSERT_EQ(0, note_frames(after));
 	EXPECT_EQ(BLOCKS, blocks_in_place(after));
+
+	/* A writer drops a file that has no other huge pages than such, too. */
+	EXPECT_EQ(BLOCKS * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	dropped = stat_of("dropped_writer");
+	close(open(PROGRAM, O_RDWR));
+	EXPECT_EQ(dropped + 1, stat_of("dropped_writer"));
+	EXPECT_EQ(0, pmd_mapped(0, PROGRAM));
 }
 
 /* ---- what keeps a block small, and what makes it small again ---- */

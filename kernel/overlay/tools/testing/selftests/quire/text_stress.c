@@ -4,8 +4,9 @@
  *
  * Programs are run, mapped and compared with what their files must hold, while
  * other processes rewrite pages with their own contents, open files for writing,
- * switch the feature off, on and to draining, drop caches, change the knobs, and
- * mount and unmount a second filesystem that programs were just run from. What
+ * switch the feature off, on and to draining, drop caches, compact memory, change the
+ * knobs, read files in order, in parts, and mount and unmount a second filesystem that
+ * programs were just run from. What
  * each process does next is drawn from the seed. The test checks contents, exit
  * codes and the unmounts, so the outcome does not depend on who comes first.
  */
@@ -81,6 +82,32 @@ static int reader(void)
 	return 0;
 }
 
+/* Drops a file from the page cache, and reads it as a stream, which may stop in the middle. */
+static int streamer(void)
+{
+	static unsigned char buf[16 * PAGE], page[PAGE];
+
+	while (seconds() < until) {
+		int which = draw(FILES), fd = open(names[which], O_RDONLY);
+		const struct layout *l = &layouts[which];
+		unsigned long nr, last = draw(2) ? l->pages / 16 : draw(l->pages / 16);
+
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		for (nr = 0; nr < last; nr++) {
+			unsigned long i = draw(16);
+
+			if (pread(fd, buf, sizeof(buf), l->offset + nr * sizeof(buf)) < 0)
+				return fail("read", which);
+			text_page(page, nr * 16 + i, l->pages);
+			if (memcmp(page, buf + i * PAGE, PAGE))
+				return fail("contents read of page", nr * 16 + i);
+		}
+		close(fd);
+		usleep(draw(50000));
+	}
+	return 0;
+}
+
 /* Rewrites pages with their own contents; ETXTBSY if a program is running. */
 static int writer(void)
 {
@@ -113,11 +140,12 @@ static int switcher(void)
 	static const char * const delays[] = { "0", "1", "20", "100" };
 	static const char * const residents[] = { "1", "256", "512" };
 	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY);
+	int compact = open("/proc/sys/vm/compact_memory", O_WRONLY);
 
 	while (seconds() < until) {
 		int error = 0;
 
-		switch (draw(6)) {
+		switch (draw(8)) {
 		case 0:
 			error = set("enabled", "0");
 			break;
@@ -135,6 +163,14 @@ static int switcher(void)
 		case 4:
 			error = set("min_resident_pages", residents[draw(3)]);
 			break;
+		case 5:
+			error = set("in_place", draw(4) ? "1" : "0");
+			break;
+		case 6:
+			/* The kernel may have no compaction. */
+			if (compact >= 0 && write(compact, "1", 1) != 1)
+				error = errno;
+			break;
 		default:
 			error = set("enabled", "1");
 		}
@@ -145,6 +181,7 @@ static int switcher(void)
 		usleep(draw(200000));
 	}
 	close(fd);
+	close(compact);
 	return 0;
 }
 
@@ -165,9 +202,11 @@ static int mounter(void)
 	return 0;
 }
 
-static int (* const roles[])(void) = { runner, runner, reader, reader, writer, switcher, mounter };
+static int (* const roles[])(void) = {
+	runner, runner, reader, reader, streamer, writer, switcher, mounter
+};
 static const char * const role_names[] = {
-	"runner", "runner 2", "reader", "reader 2", "writer", "switcher", "mounter"
+	"runner", "runner 2", "reader", "reader 2", "streamer", "writer", "switcher", "mounter"
 };
 #define ROLES ((int)(sizeof(roles) / sizeof(roles[0])))
 
@@ -184,14 +223,14 @@ static int prepare(void)
 	}
 	if (make_program(FOLDER2 "/program", &layouts[0]))
 		return -1;
-	return umount2(FOLDER2, 0) | set("enabled", "0") | defaults();
+	return umount2(FOLDER2, 0) | set("enabled", "0") | defaults() | set("in_place", "1");
 }
 
 int main(int argc, char **argv)
 {
 	double length = argc > 1 ? atof(argv[1]) : 10;
 	unsigned int first = argc > 2 ? atoi(argv[2]) : 1;
-	long collapsed;
+	long collapsed, promoted;
 	pid_t pids[ROLES];
 	int i, status;
 
@@ -204,6 +243,7 @@ int main(int argc, char **argv)
 	if (prepare())
 		ksft_exit_fail_msg("cannot prepare the filesystems\n");
 	collapsed = stat_of("collapsed_blocks");
+	promoted = stat_of("promoted_blocks");
 	until = seconds() + length;
 	for (i = 0; i < ROLES; i++) {
 		pids[i] = fork();
@@ -217,7 +257,10 @@ int main(int argc, char **argv)
 
 		ksft_test_result(good, "%s\n", role_names[i]);
 	}
-	ksft_print_msg("%ld blocks collapsed\n", stat_of("collapsed_blocks") - collapsed);
+	ksft_print_msg("%ld blocks collapsed, %ld of them without a copy\n",
+		       stat_of("collapsed_blocks") - collapsed,
+		       stat_of("promoted_blocks") - promoted);
+	set("in_place", "0");
 	defaults();
 	remove_fs(IMAGE2, FOLDER2);
 	remove_fs(IMAGE, FOLDER);
