@@ -7,8 +7,8 @@
  * attempts as long as something is left that may still succeed.
  *
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
- * It nests inside mmap_lock and takes i_lock and the worker's own lock. There is
- * one worker, so a TEXT_BUSY slot belongs to the worker, and other tasks may
+ * It nests inside mmap_lock and the invalidate_lock, and takes i_lock and the worker's own
+ * lock. There is one worker, so a TEXT_BUSY slot belongs to the worker, and other tasks may
  * change only its @start, @end, @due, @patience, @known, @again and @forget.
  *
  * Lifetime: a waiting slot holds no reference. It is freed before its inode is:
