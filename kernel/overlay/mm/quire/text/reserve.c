@@ -33,7 +33,6 @@
 #include <linux/fs.h>
 #include <linux/gfp.h>
 #include <linux/hashtable.h>
-#include <linux/init.h>
 #include <linux/jiffies.h>
 #include <linux/mempolicy.h>
 #include <linux/mm.h>
@@ -85,24 +84,13 @@ static struct text_place text_places[TEXT_PLACES];
 static DEFINE_HASHTABLE(text_places_hash, 7);
 unsigned int quire_text_places_used;		/* readers need no lock for a guess */
 static bool text_places_open;			/* under text_places_lock */
-static unsigned int text_most_places __ro_after_init;
+static unsigned int text_most_places;		/* 0 until the first start */
 static unsigned long text_nomem_end;		/* in jiffies; written and read without a lock */
 
 static void text_expire(struct work_struct *work);
 static DECLARE_DELAYED_WORK(text_expiry, text_expire);
 
 unsigned int quire_text_in_place;
-
-/**
- * quire_text_reserved_blocks - how many huge pages are set aside
- *
- * Context: any; takes no lock, so the number may change at once.
- * Return: their number.
- */
-unsigned int quire_text_reserved_blocks(void)
-{
-	return READ_ONCE(quire_text_places_used);
-}
 
 static unsigned long text_place_key(const struct address_space *mapping, pgoff_t start)
 {
@@ -150,6 +138,14 @@ static void text_close_place(struct text_place *place)
 
 /* ---- giving back ---- */
 
+static void text_free_frames(const struct text_piece *piece)
+{
+	unsigned int i;
+
+	for_each_set_bit(i, piece->free, HPAGE_PMD_NR)
+		__free_page(piece->head + i);
+}
+
 /**
  * quire_text_free_piece - free the frames that were not taken
  * @piece: nobody else knows it
@@ -158,12 +154,9 @@ static void text_close_place(struct text_place *place)
  */
 void quire_text_free_piece(const struct text_piece *piece)
 {
-	unsigned int i;
-
 	if (!piece->left)
 		return;
-	for_each_set_bit(i, piece->free, HPAGE_PMD_NR)
-		__free_page(piece->head + i);
+	text_free_frames(piece);
 	text_count(TEXT_RESERVE_UNFILLED, 1);
 }
 
@@ -243,24 +236,24 @@ void quire_text_close_places(void)
  */
 void quire_text_unreserve(const struct address_space *mapping)
 {
-	while (quire_text_reserved_blocks() && text_empty_one(text_is_of, mapping))
+	while (READ_ONCE(quire_text_places_used) && text_empty_one(text_is_of, mapping))
 		;
 }
 
 static void text_expire(struct work_struct *work)
 {
 	while (text_empty_one(text_is_old, NULL))
-		;
-	if (quire_text_reserved_blocks())
+		cond_resched();
+	if (READ_ONCE(quire_text_places_used))
 		schedule_delayed_work(&text_expiry, TEXT_EXPIRY_PERIOD);
 }
 
-static unsigned long text_count_frames(struct shrinker *shrinker, struct shrink_control *sc)
+static unsigned long text_shrink_count(struct shrinker *shrinker, struct shrink_control *sc)
 {
 	unsigned long frames = 0;
 	unsigned int i;
 
-	if (!quire_text_reserved_blocks())
+	if (!READ_ONCE(quire_text_places_used))
 		return SHRINK_EMPTY;
 	spin_lock(&text_places_lock);
 	for (i = 0; i < text_most_places; i++)
@@ -270,7 +263,7 @@ static unsigned long text_count_frames(struct shrinker *shrinker, struct shrink_
 	return frames;
 }
 
-static unsigned long text_free_frames(struct shrinker *shrinker, struct shrink_control *sc)
+static unsigned long text_shrink_scan(struct shrinker *shrinker, struct shrink_control *sc)
 {
 	unsigned long freed = 0, more;
 
@@ -306,8 +299,8 @@ static bool text_memory_is_free(int nid, gfp_t gfp)
 	return false;
 }
 
-/* A free huge page as 512 pages, or NULL. */
-static struct page *text_alloc_piece(int nid, gfp_t gfp)
+/* A free huge page as 512 pages. Returns false if there is none. */
+static bool text_alloc_piece(struct text_piece *piece, int nid, gfp_t gfp)
 {
 	struct page *head;
 
@@ -315,14 +308,17 @@ static struct page *text_alloc_piece(int nid, gfp_t gfp)
 	gfp |= __GFP_THISNODE | __GFP_NOMEMALLOC | __GFP_NOWARN;
 	head = alloc_pages_node(nid, gfp, HPAGE_PMD_ORDER);
 	if (!head)
-		return NULL;
+		return false;
 	/* What is set aside cannot be migrated, and CMA relies on that. */
 	if (is_migrate_cma_page(head)) {
 		__free_pages(head, HPAGE_PMD_ORDER);
-		return NULL;
+		return false;
 	}
 	split_page(head, HPAGE_PMD_ORDER);
-	return head;
+	piece->head = head;
+	piece->left = HPAGE_PMD_NR;
+	bitmap_fill(piece->free, HPAGE_PMD_NR);
+	return true;
 }
 
 /* How many pages of a block are in the page cache? Stops at @enough. */
@@ -365,11 +361,12 @@ static bool text_worth_reserving(struct address_space *mapping, pgoff_t start, p
 	     text_count_pages(mapping, start - HPAGE_PMD_NR, TEXT_STREAM) < TEXT_STREAM))
 		return false;
 	return quire_text_queued(mapping->host, start) &&
-		quire_text_share_left(1 + quire_text_reserved_blocks());
+		quire_text_share_left(1 + READ_ONCE(quire_text_places_used));
 }
 
-/* Give the block at @start a place, unless it has one. Returns whether it took @head. */
-static bool text_open_place(const struct address_space *mapping, pgoff_t start, struct page *head)
+/* Give the block at @start a place, unless it has one. Returns whether it took @piece. */
+static bool text_open_place(const struct address_space *mapping, pgoff_t start,
+			    const struct text_piece *piece)
 {
 	struct text_place *place = NULL;
 
@@ -380,9 +377,7 @@ static bool text_open_place(const struct address_space *mapping, pgoff_t start, 
 		place->mapping = mapping;
 		place->start = start;
 		place->born = place->used = jiffies;
-		place->piece.head = head;
-		place->piece.left = HPAGE_PMD_NR;
-		bitmap_fill(place->piece.free, HPAGE_PMD_NR);
+		place->piece = *piece;
 		hash_add(text_places_hash, &place->node, text_place_key(mapping, start));
 		WRITE_ONCE(quire_text_places_used, quire_text_places_used + 1);
 	}
@@ -393,28 +388,25 @@ static bool text_open_place(const struct address_space *mapping, pgoff_t start, 
 static void text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t index, gfp_t gfp)
 {
 	int nid = numa_mem_id();
-	struct page *head;
-	unsigned int i;
+	struct text_piece piece;
 
 	if (text_allocations_recorded() || time_before(jiffies, READ_ONCE(text_nomem_end)) ||
 	    !text_takes_from(nid) || !text_worth_reserving(mapping, start, index))
 		return;
-	if (quire_text_reserved_blocks() >= text_most_places &&
+	if (READ_ONCE(quire_text_places_used) >= text_most_places &&
 	    !(text_memory_is_free(nid, gfp) && text_empty_one(text_is_replaceable, NULL)))
 		return;
-	head = text_memory_is_free(nid, gfp) ? text_alloc_piece(nid, gfp) : NULL;
-	if (!head) {
+	if (!text_memory_is_free(nid, gfp) || !text_alloc_piece(&piece, nid, gfp)) {
 		text_count(TEXT_RESERVE_NOMEM, 1);
 		WRITE_ONCE(text_nomem_end, jiffies + TEXT_NOMEM_WAIT);
 		return;
 	}
-	if (text_open_place(mapping, start, head)) {
-		text_count(TEXT_RESERVED_BLOCKS, 1);
-		schedule_delayed_work(&text_expiry, TEXT_EXPIRY_PERIOD);
+	if (!text_open_place(mapping, start, &piece)) {
+		text_free_frames(&piece);
 		return;
 	}
-	for (i = 0; i < HPAGE_PMD_NR; i++)
-		__free_page(head + i);
+	text_count(TEXT_RESERVED_BLOCKS, 1);
+	schedule_delayed_work(&text_expiry, TEXT_EXPIRY_PERIOD);
 }
 
 /* Take the frame of a page out of its place. Returns false if the block has no place. */
@@ -490,19 +482,29 @@ struct folio *__quire_text_reserved(struct address_space *mapping, pgoff_t index
 	return page ? page_folio(page) : NULL;
 }
 
-static int __init text_reserve_init(void)
+/**
+ * quire_text_make_places - prepare for setting memory aside, once
+ *
+ * Until the feature is switched on, reclaim asks for nothing that is set aside.
+ *
+ * Context: may sleep; the feature is being switched on, which is serialized.
+ * Return: 0 or -ENOMEM.
+ */
+int quire_text_make_places(void)
 {
-	struct shrinker *shrinker = shrinker_alloc(0, "quire-text");
 	unsigned long share = totalram_pages() / HPAGE_PMD_NR / TEXT_PLACES_SHARE;
+	static struct shrinker *shrinker;
 
+	if (shrinker)
+		return 0;
+	shrinker = shrinker_alloc(0, "quire-text");
 	if (!shrinker)
-		return -ENOMEM;		/* and no place, ever */
+		return -ENOMEM;
+	shrinker->seeks = 0;		/* the rest of a huge page is cheaper than any other */
+	shrinker->count_objects = text_shrink_count;
+	shrinker->scan_objects = text_shrink_scan;
+	shrinker_register(shrinker);
 	text_most_places = min(share, TEXT_PLACES);
 	text_nomem_end = jiffies;
-	shrinker->seeks = 0;		/* the rest of a huge page is cheaper than any other */
-	shrinker->count_objects = text_count_frames;
-	shrinker->scan_objects = text_free_frames;
-	shrinker_register(shrinker);
 	return 0;
 }
-late_initcall(text_reserve_init);

@@ -212,6 +212,10 @@ void __quire_text_drop(struct address_space *mapping)
 
 static int text_start(void)
 {
+	int ret = quire_text_make_places();
+
+	if (ret)
+		return ret;
 	/* Before the queue opens: writers must void the copies of the first file in it. */
 	static_branch_enable(&quire_text_used_key);
 	static_branch_enable(&quire_text_batch_key);

@@ -293,7 +293,7 @@ int quire_text_promote_block(struct inode *inode, pgoff_t start);
 /* With more frames left than this, pages are not moved, and memory goes back after a second. */
 #define TEXT_MUCH_LEFT		(HPAGE_PMD_NR / 4)
 
-unsigned int quire_text_reserved_blocks(void);
+int quire_text_make_places(void);
 void quire_text_open_places(void);
 void quire_text_close_places(void);
 void quire_text_unreserve(const struct address_space *mapping);
