@@ -74,6 +74,32 @@ static struct folio *text_small(struct page *head, unsigned int i)
 }
 
 /*
+ * Are the pages of a block that were read since it had a place in their frames? Those whose frames
+ * were evicted, and read again, are not. A guess under RCU.
+ */
+static bool text_frames_taken(struct address_space *mapping, pgoff_t start,
+			      const struct text_piece *piece)
+{
+	XA_STATE(xas, &mapping->i_pages, start);
+	unsigned int strays = 0, taken = 0;
+	void *entry;
+
+	rcu_read_lock();
+	xas_for_each(&xas, entry, start + HPAGE_PMD_NR - 1) {
+		unsigned int nr = xas.xa_index - start;
+
+		if (xas_retry(&xas, entry))
+			continue;
+		if (test_bit(nr, piece->free))
+			strays++;
+		else if (entry == piece->head + nr)
+			taken++;
+	}
+	rcu_read_unlock();
+	return strays == piece->left && strays + taken == HPAGE_PMD_NR;
+}
+
+/*
  * Are a block's pages in order in one aligned piece of memory? A guess under RCU. Returns the first
  * page, only to be compared, or NULL.
  */
@@ -174,9 +200,9 @@ static bool text_gather(struct address_space *mapping, pgoff_t start)
 	strays = piece.left;
 	/* Others may have to wait for a page that is moved. */
 	quire_text_set_nice(MIN_NICE);
-	while (strays <= TEXT_MUCH_LEFT && piece.left)
-		if (!text_move_some(mapping, start, &piece))
-			break;
+	if (strays <= TEXT_MUCH_LEFT && text_frames_taken(mapping, start, &piece))
+		while (piece.left && text_move_some(mapping, start, &piece))
+			;
 	quire_text_set_nice(0);
 	text_count(TEXT_GATHERED_PAGES, strays - piece.left);
 	quire_text_free_piece(&piece);
@@ -543,9 +569,11 @@ int quire_text_promote_block(struct inode *inode, pgoff_t start)
 	struct page *head = text_one_piece(mapping, start);
 	int error;
 
+	if (text_allocations_recorded())
+		return -EXDEV;
 	if (!head && text_gather(mapping, start))
 		head = text_one_piece(mapping, start);
-	if (!head || text_allocations_recorded())
+	if (!head)
 		return -EXDEV;
 	/* Others may have to wait for a folio's lock. */
 	quire_text_set_nice(MIN_NICE);

@@ -362,28 +362,58 @@ TEST_F_TIMEOUT(promote, running_program_goes_on, 600)
 	EXPECT_TRUE(frames_stay());
 }
 
+/* Drops a page of the file, and reads it again while others have its frame. Returns 0, or -1. */
+static int lose_frame(unsigned long page)
+{
+	int fd = open(PROGRAM, O_RDONLY), ret;
+	void *taken;
+
+	ret = posix_fadvise(fd, page * PAGE, PAGE, POSIX_FADV_DONTNEED);
+	close(fd);
+	/* Small pages, one of which has the frame that was freed just now. */
+	taken = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ret || taken == MAP_FAILED || madvise(taken, BLOCK, MADV_NOHUGEPAGE))
+		return -1;
+	memset(taken, 1, BLOCK);
+	ret = read_stream(page, page + 1);
+	munmap(taken, BLOCK);
+	return ret ? ret : note_frames(after);
+}
+
 TEST_F_TIMEOUT(promote, evicted_page_is_copied, 600)
 {
 	unsigned long page = 2 * BLOCK_PAGES + 100;
-	int fd = open(PROGRAM, O_RDONLY);
-	void *taken;
 
-	ASSERT_EQ(0, posix_fadvise(fd, page * PAGE, PAGE, POSIX_FADV_DONTNEED));
-	close(fd);
-	ASSERT_EQ((long)FILE_PAGES - 1, resident(PROGRAM));
-	/* Small pages, one of which has the frame that was freed just now. */
-	taken = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ASSERT_NE(MAP_FAILED, taken);
-	ASSERT_EQ(0, madvise(taken, BLOCK, MADV_NOHUGEPAGE));
-	memset(taken, 1, BLOCK);
-	ASSERT_EQ(0, read_stream(page, page + 1));
-	munmap(taken, BLOCK);
-	ASSERT_EQ(0, note_frames(after));
+	ASSERT_EQ(0, lose_frame(page));
 	if (before[page] == after[page])
 		SKIP(return, "the page has the same frame again");
 	self->map = promote(BLOCKS);
 	ASSERT_NE(NULL, self->map);
 	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before) - 1));
+}
+
+/* A block that has lost a frame is copied, so the others are not moved in vain. */
+TEST_F_TIMEOUT(promote, nothing_is_gathered_in_vain, 600)
+{
+	unsigned long page = BLOCK_PAGES - 100;
+	long gathered, reserved;
+
+	ASSERT_EQ(0, begin());
+	gathered = stat_of("gathered_pages");
+	reserved = stat_of("reserved_blocks");
+	ASSERT_EQ(0, set("delay_ms", "1000"));
+	self->map = map_whole(PROGRAM);
+	ASSERT_NE(NULL, self->map);
+	ASSERT_EQ(0, read_stream(0, BLOCK_PAGES));
+	EXPECT_EQ(reserved + 1, stat_of("reserved_blocks"));
+	ASSERT_EQ(0, read_all());
+	ASSERT_EQ(0, note_frames(before));
+	ASSERT_EQ(0, lose_frame(page));
+	if (before[page] == after[page])
+		SKIP(return, "the page has the same frame again");
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
+	EXPECT_EQ(gathered, stat_of("gathered_pages"));
+	EXPECT_TRUE(text_is_right(self->map + PAGE, 0, three_blocks.pages));
 }
 
 /* The first block has a place when a part of it has been read, which is moved there. */
