@@ -210,10 +210,11 @@ bool __quire_walk_others(struct folio_walk *fw, struct vm_area_struct *vma, unsi
  * @seen: the odd value that the walk read from it
  *
  * Only fork makes a table copy-on-write, with mmap_lock held for writing, so a walk that has
- * unshared a table keeps its own. There are two exceptions. Truncation reaches a file's VMAs in a
- * mixed table without mmap_lock, and any fault may join a file's table: both meet a mark that was
- * not there when they looked, and look again. The reverse map does not hold mmap_lock either; it
- * maps the table by a copy of the PMD.
+ * unshared a table keeps its own. There are three exceptions. Truncation, and the worker of text,
+ * reach a file's VMAs in a mixed table without mmap_lock, and any fault may join a file's table: all
+ * may meet a mark that was not there when they looked. The reverse map does not hold mmap_lock
+ * either; it maps the table by a copy of the PMD.
+ *
  * Context: the RCU read lock is held, which keeps the table. The state is read without the PTL, so
  * it counts only if the PMD has not changed.
  * Return: whether it was.

@@ -9,14 +9,15 @@
  * is the bookkeeping of 512 folios:
  *
  * - References. Each folio has one of the page cache, one of the walk, one of the LRU
- *   isolation, and one of the page table that maps it. All are frozen at just these; whoever
+ *   isolation, and one of each page table that maps it. All are frozen at just these; whoever
  *   came meanwhile (a fault that waits, a pin, truncation, readers of the file) makes a
  *   freeze fail. The large folio has 512 of the page cache and all the others.
- * - Page tables. At most one may map the block. Its lock is held from before the freeze until
+ * - Page tables. The locks of those that map the block are held from before the freeze until
  *   after the exchange, so that no mapping comes or goes, and no program that runs in the
  *   block is disturbed: its entries map pages of the large folio then. They are zapped after
- *   that, and the page table is taken away, so that the next fault maps a PMD. GUP-fast either
- *   took its reference before the freeze, which then fails, or finds a folio without any.
+ *   that, and the page tables are taken away, so that the next fault maps a PMD. GUP-fast
+ *   either took its reference before the freeze, which then fails, or finds a folio without
+ *   any. The locks are only tried, as others hold two of them in another order.
  * - Waiters. Those that wait for a folio's lock hold a reference, except for
  *   folio_put_wait_locked(), which leaves PG_waiters behind: then nothing is merged, too.
  * - The page cache. One multi-index entry replaces the 512, as in collapse_file(). Who
@@ -29,10 +30,10 @@
  *   writer, and nothing dirty, in any part of the file.
  * - Private data, dirty pages, writeback, poisoned and locked pages: nothing is merged.
  *
- * What cannot be merged is copied, as before: several processes map it, or somebody uses a
- * page just now.
+ * What cannot be merged is copied, as before: many processes map it, or a page table that
+ * several processes share, or somebody uses a page just now.
  *
- * Locking: folio locks, i_mmap_rwsem for reading, a page table lock and i_pages' lock, in
+ * Locking: folio locks, i_mmap_rwsem for reading, page table locks and i_pages' lock, in
  * this order, as in mm/rmap.c. The invalidate_lock is only tried, with folios locked, as in
  * collapse_file().
  *
@@ -64,8 +65,28 @@
 /* The references of a folio that is about to be frozen, but for a page table's. */
 #define TEXT_REFS	3	/* page cache, walk and isolation */
 
+/*
+ * So many page tables are locked at once, and so many looked at meanwhile. To look at all entries
+ * of one takes microseconds.
+ */
+#define TEXT_MOST_TABLES	8
+#define TEXT_MOST_LOOKS		32
+
 /* Pages are moved in batches of so many, as who runs in one waits for its batch. */
 #define TEXT_MOVED_AT_ONCE	16
+
+/**
+ * struct text_tables - the page tables that map a block
+ * @nr: how many
+ * @looked: how many tables were locked to look whether they do
+ * @table: first entry of each
+ * @ptl: their locks, held
+ */
+struct text_tables {
+	unsigned int nr, looked;
+	pte_t *table[TEXT_MOST_TABLES];
+	spinlock_t *ptl[TEXT_MOST_TABLES];
+};
 
 /* The small folio that is, or was, at a place in the block. */
 static struct folio *text_small(struct page *head, unsigned int i)
@@ -217,6 +238,7 @@ static bool text_fits(struct address_space *mapping, struct folio *folio,
 		folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
 		!folio_test_writeback(folio) && !folio_test_hwpoison(folio) &&
 		!folio_test_mlocked(folio) && !folio_test_unevictable(folio) &&
+		folio_mapcount(folio) <= TEXT_MOST_TABLES &&
 		folio_memcg(folio) == memcg && filemap_release_folio(folio, GFP_KERNEL) &&
 		!folio_get_private(folio) && text_unreferenced(folio);
 }
@@ -299,40 +321,49 @@ static void text_let_writers_in(struct address_space *mapping)
 	smp_mb();	/* as in collapse_file(), for do_dentry_open() */
 }
 
-/*
- * Freeze a folio, which may be mapped only by @pte. Nobody may wait for it, or have locked it in
- * memory; the page table lock keeps mlock() away.
- */
-static bool text_freeze_folio(struct folio *folio, pte_t *pte, bool *mapped)
+/* How many of the tables map a page? */
+static unsigned int text_maps_of(const struct text_tables *tables, struct page *page,
+				 unsigned int nr)
 {
-	pte_t entry = pte ? ptep_get(pte) : __pte(0);
+	unsigned int i, maps = 0;
 
-	*mapped = pte_present(entry) && pte_pfn(entry) == folio_pfn(folio);
-	if (folio_mapcount(folio) != *mapped || !folio_ref_freeze(folio, TEXT_REFS + *mapped))
+	for (i = 0; i < tables->nr; i++) {
+		pte_t entry = ptep_get(tables->table[i] + nr);
+
+		maps += pte_present(entry) && pte_pfn(entry) == page_to_pfn(page);
+	}
+	return maps;
+}
+
+/*
+ * Freeze a folio that should have so many mappings. Nobody may wait for it, or have locked it in
+ * memory; the page table locks keep mlock() away.
+ */
+static bool text_freeze_folio(struct folio *folio, unsigned int maps)
+{
+	if (folio_mapcount(folio) != maps || !folio_ref_freeze(folio, TEXT_REFS + maps))
 		return false;
 	if (!folio_test_waiters(folio) && !folio_test_hwpoison(folio) &&
 	    !folio_test_mlocked(folio))
 		return true;
-	folio_ref_unfreeze(folio, TEXT_REFS + *mapped);
+	folio_ref_unfreeze(folio, TEXT_REFS + maps);
 	return false;
 }
 
-/* Freeze all folios. Returns how many are mapped by @table (NULL: none), or -EAGAIN. */
-static int text_freeze(struct page *head, pte_t *table)
+/* Freeze all folios, and note how often each is mapped. Returns 0 or -EAGAIN. */
+static int text_freeze(struct page *head, const struct text_tables *tables, u8 *maps)
 {
-	DECLARE_BITMAP(maps, HPAGE_PMD_NR) = {};
 	unsigned int i;
-	bool mapped;
 
 	for (i = 0; i < HPAGE_PMD_NR; i++) {
-		if (!text_freeze_folio(text_small(head, i), table ? table + i : NULL, &mapped))
+		maps[i] = text_maps_of(tables, head + i, i);
+		if (!text_freeze_folio(text_small(head, i), maps[i]))
 			break;
-		__assign_bit(i, maps, mapped);
 	}
 	if (i == HPAGE_PMD_NR)
-		return bitmap_weight(maps, HPAGE_PMD_NR);
+		return 0;
 	while (i--)
-		folio_ref_unfreeze(text_small(head, i), TEXT_REFS + test_bit(i, maps));
+		folio_ref_unfreeze(text_small(head, i), TEXT_REFS + maps[i]);
 	return -EAGAIN;
 }
 
@@ -383,13 +414,16 @@ static void text_strip(struct page *page, unsigned long keep)
 	set_mask_bits(&page->flags, PAGE_FLAGS_CHECK_AT_PREP & ~keep, 0);
 }
 
-/* Merge frozen folios, so many of which are mapped. The large one stays locked and isolated. */
-static void text_merge(struct page *head, unsigned int mapped)
+/*
+ * Merge frozen folios, which are mapped so often. The large one stays frozen, locked and isolated.
+ * Returns how many mappings it has.
+ */
+static unsigned int text_merge(struct page *head, const u8 *maps)
 {
 	struct text_flags flags = text_gather_flags(head);
+	unsigned int i, mapped = 0, mappings = 0;
 	struct folio *folio = text_small(head, 0);
 	bool poisoned = false;
-	unsigned int i;
 
 	text_strip(head, BIT(PG_locked) | BIT(PG_uptodate) | BIT(PG_waiters));
 	for (i = 1; i < HPAGE_PMD_NR; i++) {
@@ -397,39 +431,46 @@ static void text_merge(struct page *head, unsigned int mapped)
 		text_forget_memcg(text_small(head, i));
 		poisoned |= PageHWPoison(head + i);
 	}
+	for (i = 0; i < HPAGE_PMD_NR; i++) {
+		mapped += !!maps[i];
+		mappings += maps[i];
+	}
 	prep_compound_page(head, HPAGE_PMD_ORDER);
 	folio_set_large_rmappable(folio);
-	atomic_set(&folio->_large_mapcount, mapped - 1);
+	atomic_set(&folio->_large_mapcount, mappings - 1);
 	atomic_set(&folio->_nr_pages_mapped, mapped);
 	if (poisoned)
 		folio_set_has_hwpoisoned(folio);
 	text_set_flags(folio, &flags);
+	return mappings;
 }
 
 /*
- * Exchange the entries of the page cache, with the lock of @table held, which may be NULL. Returns
- * how many pages are mapped, or -EAGAIN if somebody uses one.
+ * Exchange the entries of the page cache, with the locks of all tables held that map the block.
+ * Returns 0, or -EAGAIN if somebody else uses one of the folios.
  */
 static int text_exchange(struct address_space *mapping, pgoff_t start, struct page *head,
-			 pte_t *table)
+			 const struct text_tables *tables)
 {
 	XA_STATE_ORDER(xas, &mapping->i_pages, start, HPAGE_PMD_ORDER);
 	struct folio *folio = text_small(head, 0);
-	int mapped;
+	u8 maps[HPAGE_PMD_NR];
+	unsigned int mappings;
+	int error;
 
 	mapping_set_update(&xas, mapping);
 	xas_lock_irq(&xas);
-	mapped = text_freeze(head, table);
-	if (mapped >= 0) {
-		text_merge(head, mapped);
+	error = text_freeze(head, tables, maps);
+	if (!error) {
+		mappings = text_merge(head, maps);
 		__lruvec_stat_mod_folio(folio, NR_FILE_THPS, HPAGE_PMD_NR);
 		xas_store(&xas, folio);
 		/* It replaces entries of the same range, so it needs no memory. */
 		WARN_ON_ONCE(xas_error(&xas));
-		folio_ref_unfreeze(folio, HPAGE_PMD_NR + TEXT_REFS - 1 + mapped);
+		folio_ref_unfreeze(folio, HPAGE_PMD_NR + TEXT_REFS - 1 + mappings);
 	}
 	xas_unlock_irq(&xas);
-	return mapped;
+	return error;
 }
 
 /* Has somebody locked the block in memory? */
@@ -456,52 +497,99 @@ static bool text_maps_any(pte_t *table, struct page *head)
 	return false;
 }
 
-/* Lock the page table in which an area maps the block. NULL if there is none of its own. */
-static pte_t *text_lock_table(struct vm_area_struct *vma, pgoff_t start, struct page *head,
-			      spinlock_t **ptl)
+static void text_unlock_tables(const struct text_tables *tables)
 {
-	unsigned long addr = vma->vm_start + ((start - vma->vm_pgoff) << PAGE_SHIFT);
-	pte_t *table;
-	pmd_t *pmd;
+	unsigned int i;
 
-	if (!IS_ALIGNED(addr, PMD_SIZE) || addr < vma->vm_start || addr + PMD_SIZE > vma->vm_end)
+	for (i = tables->nr; i--;)
+		pte_unmap_unlock(tables->table[i], tables->ptl[i]);
+}
+
+/*
+ * Lock a page table. Others lock two of them in another order, so it is only tried if one is locked
+ * already. Returns NULL if it is locked, if there is none, or if it has become shared, which takes
+ * the lock.
+ */
+static pte_t *text_map_table(struct mm_struct *mm, pmd_t *pmd, unsigned long addr, bool try,
+			     spinlock_t **ptl)
+{
+	pmd_t entry;
+	pte_t *table = __pte_offset_map(pmd, addr, &entry);
+
+	if (!table)
 		return NULL;
-	pmd = mm_find_pmd(vma->vm_mm, addr);
-	if (!pmd || quire_pt_marked(pmd))
-		return NULL;
-	/* Fails if it is huge now, or has become shared, which takes the lock. */
-	table = pte_offset_map_lock(vma->vm_mm, pmd, addr, ptl);
-	if (!table || text_maps_any(table, head))
+	*ptl = pte_lockptr(mm, &entry);
+	if (!try)
+		spin_lock(*ptl);
+	else if (!spin_trylock(*ptl))
+		goto unmap;
+	if (pmd_same(entry, pmdp_get_lockless(pmd)))
 		return table;
-	pte_unmap_unlock(table, *ptl);
+	spin_unlock(*ptl);
+unmap:
+	pte_unmap(table);
 	return NULL;
 }
 
 /*
- * Merge the folios under the lock of the only page table that maps the block. Mappings by others,
- * by shared tables, or by areas that map a part of the block are noticed by the mapcounts. Who has
- * an MMU notifier may use what the process maps without a reference, and must be told first.
+ * Lock the page table in which an area maps the block, if it does and can be locked. Otherwise the
+ * mapcounts tell. Returns 0, or -EAGAIN if it is one too many.
+ */
+static int text_lock_table(struct text_tables *tables, struct vm_area_struct *vma, pgoff_t start,
+			   struct page *head)
+{
+	unsigned long addr = vma->vm_start + ((start - vma->vm_pgoff) << PAGE_SHIFT);
+	unsigned int nr = tables->nr;
+	spinlock_t *ptl;
+	pte_t *table;
+	pmd_t *pmd;
+
+	if (!IS_ALIGNED(addr, PMD_SIZE) || addr < vma->vm_start || addr + PMD_SIZE > vma->vm_end)
+		return 0;
+	pmd = mm_find_pmd(vma->vm_mm, addr);
+	if (!pmd || quire_pt_marked(pmd))
+		return 0;
+	table = text_map_table(vma->vm_mm, pmd, addr, nr, &ptl);
+	if (!table)
+		return 0;
+	tables->looked++;
+	if (!text_maps_any(table, head)) {
+		pte_unmap_unlock(table, ptl);
+		return tables->looked < TEXT_MOST_LOOKS ? 0 : -EAGAIN;
+	}
+	if (nr == TEXT_MOST_TABLES || mm_has_notifiers(vma->vm_mm)) {
+		pte_unmap_unlock(table, ptl);
+		return -EAGAIN;
+	}
+	tables->table[nr] = table;
+	tables->ptl[nr] = ptl;
+	tables->nr++;
+	return 0;
+}
+
+/*
+ * Merge the folios under the locks of the page tables that map the block. Mappings by shared
+ * tables, or by areas that map a part of the block, are noticed by the mapcounts. Who has an MMU
+ * notifier may use what the process maps without a reference, and must be told first.
  */
 static int text_exchange_mapped(struct address_space *mapping, pgoff_t start, struct page *head)
 {
+	struct text_tables tables = {};
 	struct vm_area_struct *vma;
-	int mapped = -EAGAIN;
-	pte_t *table = NULL;
-	spinlock_t *ptl;
+	int error = 0;
 
 	i_mmap_assert_locked(mapping);
 	if (text_is_locked(mapping, start))
 		return -EAGAIN;
 	vma_interval_tree_foreach(vma, &mapping->i_mmap, start, start + HPAGE_PMD_NR - 1) {
-		table = text_lock_table(vma, start, head, &ptl);
-		if (table)
+		error = text_lock_table(&tables, vma, start, head);
+		if (error)
 			break;
 	}
-	if (!table || !mm_has_notifiers(vma->vm_mm))
-		mapped = text_exchange(mapping, start, head, table);
-	if (table)
-		pte_unmap_unlock(table, ptl);
-	return mapped;
+	if (!error)
+		error = text_exchange(mapping, start, head, &tables);
+	text_unlock_tables(&tables);
+	return error;
 }
 
 /* All folios are locked and isolated. Their references to @memcg are but one after that. */
@@ -509,19 +597,19 @@ static int text_merge_block(struct address_space *mapping, pgoff_t start, struct
 			    struct mem_cgroup *memcg)
 {
 	struct folio *folio = text_small(head, 0);
-	int mapped;
+	int error;
 
 	if (!text_keep_writers_away(mapping))
 		return -EAGAIN;
 	i_mmap_lock_read(mapping);
-	mapped = text_exchange_mapped(mapping, start, head);
+	error = text_exchange_mapped(mapping, start, head);
 	i_mmap_unlock_read(mapping);
-	if (mapped < 0) {
+	if (error) {
 		text_let_writers_in(mapping);
-		return mapped;
+		return error;
 	}
 	text_put_memcg(memcg, HPAGE_PMD_NR - 1);
-	if (mapped)
+	if (folio_mapped(folio))
 		unmap_mapping_pages(mapping, start, HPAGE_PMD_NR, false);
 	/* Nobody can have mapped it again, as it is locked. A table that still did must stay. */
 	if (!folio_mapped(folio))

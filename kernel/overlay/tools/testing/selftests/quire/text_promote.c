@@ -222,7 +222,6 @@ static unsigned long flags_of(unsigned long frame)
 
 /* Its cases begin with all blocks of the file but the first in place. */
 FIXTURE(promote) {
-	struct program p;
 	unsigned char *map;
 };
 
@@ -295,27 +294,76 @@ static bool program_is_right(pid_t pid)
 	return len == sizeof(text) && text_is_right(text, 0, three_blocks.pages);
 }
 
-/* What several page tables map is copied. */
+/* Start so many programs, which map the text by PTEs, and queue nothing. Returns 0, or -1. */
+static int start_small(struct program *programs, int nr)
+{
+	if (set("enabled", "0"))
+		return -1;
+	for (int i = 0; i < nr; i++)
+		if (start(&programs[i], PROGRAM, NULL) || touch(&programs[i]) ||
+		    pmd_mapped(programs[i].pid, PROGRAM))
+			return -1;
+	return 0;
+}
+
+/* Do programs whose text has become huge go on? Stops them. */
+static bool changed_over(struct program *programs, int nr)
+{
+	bool right = true;
+
+	for (int i = 0; i < nr; i++)
+		right &= !touch(&programs[i]) &&
+			pmd_mapped(programs[i].pid, PROGRAM) == 3 * BLOCK_KB &&
+			program_is_right(programs[i].pid) && stop(&programs[i]) >= 0;
+	return right;
+}
+
+/* So many page tables are locked at once; what more of them map is copied. */
+#define MOST_TABLES	8
+
 TEST_F_TIMEOUT(promote, programs_change_over, 600)
 {
-	struct program other, *both[] = { &self->p, &other };
+	struct program programs[MOST_TABLES];
+	long mapped = meminfo("Mapped:");
 
-	/* Both map it by PTEs, and queue nothing. */
-	ASSERT_EQ(0, set("enabled", "0"));
-	for (int i = 0; i < 2; i++) {
-		ASSERT_EQ(0, start(both[i], PROGRAM, NULL));
-		ASSERT_EQ(0, touch(both[i]));
-		EXPECT_EQ(0, pmd_mapped(both[i]->pid, PROGRAM));
-	}
+	ASSERT_EQ(0, start_small(programs, MOST_TABLES));
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	EXPECT_TRUE(changed_over(programs, MOST_TABLES));
+	EXPECT_TRUE(frames_stay());
+	munmap(self->map, FILE_SIZE);
+	self->map = NULL;
+	EXPECT_LT(labs(meminfo("Mapped:") - mapped), BLOCK_KB / 2);
+}
+
+TEST_F_TIMEOUT(promote, many_programs_are_copied, 600)
+{
+	struct program programs[MOST_TABLES + 1];
+
+	ASSERT_EQ(0, start_small(programs, MOST_TABLES + 1));
 	self->map = promote(BLOCKS);
 	ASSERT_NE(NULL, self->map);
 	EXPECT_TRUE(is_huge(self->map, BLOCKS, in_place(before, 0)));
-	for (int i = 0; i < 2; i++) {
-		EXPECT_EQ(0, touch(both[i]));
-		EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(both[i]->pid, PROGRAM));
-		EXPECT_TRUE(program_is_right(both[i]->pid));
-		EXPECT_GE(stop(both[i]), 0);
-	}
+	EXPECT_TRUE(changed_over(programs, MOST_TABLES + 1));
+}
+
+/* Its page table is not the block's, so its lock is not held. */
+TEST_F_TIMEOUT(promote, mapped_part_is_copied, 600)
+{
+	unsigned char *part = map_part(2 * BLOCK_PAGES, 16);
+	struct program program;
+
+	ASSERT_NE(NULL, part);
+	read_pages(part, 16 * PAGE);
+	ASSERT_EQ(0, start_small(&program, 1));
+	self->map = promote(BLOCKS);
+	ASSERT_NE(NULL, self->map);
+	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before) - 1));
+	EXPECT_TRUE(text_is_right(part - 2 * BLOCK + PAGE, 2 * BLOCK_PAGES,
+				  2 * BLOCK_PAGES + 15));
+	EXPECT_TRUE(changed_over(&program, 1));
+	munmap(part, 16 * PAGE);
 }
 
 /* A process that never stops to read the text, which it has mapped by PTEs. Never returns. */
