@@ -88,7 +88,7 @@ KNOBS = (
          "the time from the last mapping of a file's text to the first attempt to collapse it"),
     Knob("text", "fault_around_kb", 64, 2048, "2048", "kB",
          "the most resident text that one fault maps with small pages, a power of two; 64: as Linux does"),
-    Knob("text", "in_place", 0, 1, "0", "switch",
+    Knob("text", "in_place", 0, 1, "1", "switch",
          "1: read text that is likely to be read whole into free huge pages, which need no copy; 0: into small pages, "
          "which are copied"),
     Knob("text", "max_permil", 0, 1000, "250", "thousandths of memory",

@@ -90,7 +90,7 @@ static unsigned long text_nomem_end;		/* in jiffies; written and read without a 
 static void text_expire(struct work_struct *work);
 static DECLARE_DELAYED_WORK(text_expiry, text_expire);
 
-unsigned int quire_text_in_place;
+unsigned int quire_text_in_place = 1;
 
 static unsigned long text_place_key(const struct address_space *mapping, pgoff_t start)
 {

@@ -181,8 +181,10 @@ TEST_F_TIMEOUT(text, hole_punch_is_seen, 600)
 TEST_F_TIMEOUT(text, blocks_are_copied_while_they_are_mapped, 600)
 {
 	long ahead = stat_of("copied_ahead");
-	unsigned char *map = map_huge(PROGRAM);
+	unsigned char *map;
 
+	ASSERT_EQ(0, set("in_place", "0"));
+	map = map_huge(PROGRAM);
 	ASSERT_NE(NULL, map);
 	/*
 	 * At least one of four blocks: if a page is in use just then, its block is copied while
@@ -238,6 +240,7 @@ TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
 
 	if (access(HOLD, W_OK))
 		SKIP(return, "needs CONFIG_QUIRE_DEBUG");
+	ASSERT_EQ(0, set("in_place", "0"));
 	ASSERT_EQ(0, set("delay_ms", "0"));
 	for (round = 0; round <= 5; round++) {
 		/* This empties the page cache, which the round before has collapsed. */
@@ -315,6 +318,7 @@ TEST_F_TIMEOUT(text, file_that_comes_late, 600)
 	if (access(HOLD, W_OK) || access(FALLBACK, W_OK))
 		SKIP(return, "needs CONFIG_QUIRE_DEBUG and tracefs");
 	ASSERT_EQ(0, trace_worker());
+	ASSERT_EQ(0, set("in_place", "0"));
 	ASSERT_EQ(0, make_program(LATE, &three_blocks));
 	ASSERT_EQ(0, read_part(LATE, 0, pages - 8));
 	ASSERT_EQ(0, set("delay_ms", "0"));
@@ -632,7 +636,7 @@ TEST_F_TIMEOUT(text, wrong_values_change_nothing, 600)
 		{ "enabled", "-1", "3" }, { "placement", "-1", "2" },
 		{ "delay_ms", "-1", "60001" }, { "min_resident_pages", "0", "513" },
 		{ "max_permil", "-1", "1001" }, { "backoff_ms", "-1", "600001" },
-		{ "blocks_per_second", "0", "100001" },
+		{ "blocks_per_second", "0", "100001" }, { "in_place", "-1", "2" },
 	};
 	static const char * const words[] = { "", "x", "1x", "0x10", "99999999999999999999" };
 	unsigned int i, j;

@@ -399,7 +399,8 @@ static inline int defaults(void)
 	return set("enabled", "1") | set("placement", "1") | set("delay_ms", "20") |
 		set("min_resident_pages", "256") | set("max_permil", "250") |
 		set("backoff_ms", "10000") | set("blocks_per_second", "256") |
-		set("readahead", "0") | set("fault_around_kb", "2048");
+		set("readahead", "0") | set("fault_around_kb", "2048") |
+		set("in_place", "1");
 }
 
 /*

@@ -43,14 +43,12 @@ static int begin(void)
 	CPU_ZERO(&cpu);
 	CPU_SET(sched_getcpu(), &cpu);
 	unlink(PROGRAM);
-	return sched_setaffinity(0, sizeof(cpu), &cpu) || fresh_program(PROGRAM) ||
-		set("in_place", "1") ? -1 : 0;
+	return sched_setaffinity(0, sizeof(cpu), &cpu) || fresh_program(PROGRAM) ? -1 : 0;
 }
 
 static void put_back(void)
 {
 	fail_huge_pages("0");
-	set("in_place", "0");
 	defaults();
 	unlink(PROGRAM);
 	rmdir(CGROUP);
@@ -330,6 +328,8 @@ TEST_F_TIMEOUT(promote, programs_change_over, 600)
 	self->map = promote(BLOCKS);
 	ASSERT_NE(NULL, self->map);
 	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before)));
+	/* All map the same memory, which counts once. */
+	EXPECT_LT(labs(meminfo("Mapped:") - mapped - BLOCKS * BLOCK_KB), BLOCK_KB / 2);
 	EXPECT_TRUE(changed_over(programs, MOST_TABLES));
 	EXPECT_TRUE(frames_stay());
 	munmap(self->map, FILE_SIZE);
@@ -440,23 +440,33 @@ TEST_F_TIMEOUT(promote, evicted_page_is_copied, 600)
 	EXPECT_TRUE(is_huge(self->map, BLOCKS, blocks_in_place(before) - 1));
 }
 
-/* A block that has lost a frame is copied, so the others are not moved in vain. */
+/*
+ * A block that has lost a frame is copied, so the others are not moved in vain. The worker comes
+ * three seconds after the mapping; does it anew if the machine was slower.
+ */
 TEST_F_TIMEOUT(promote, nothing_is_gathered_in_vain, 600)
 {
 	unsigned long page = BLOCK_PAGES - 100;
+	double end = seconds() + LIMIT_S, begun;
 	long gathered, reserved;
 
-	ASSERT_EQ(0, begin());
-	gathered = stat_of("gathered_pages");
-	reserved = stat_of("reserved_blocks");
-	ASSERT_EQ(0, set("delay_ms", "1000"));
-	self->map = map_whole(PROGRAM);
-	ASSERT_NE(NULL, self->map);
-	ASSERT_EQ(0, read_stream(0, BLOCK_PAGES));
-	EXPECT_EQ(reserved + 1, stat_of("reserved_blocks"));
-	ASSERT_EQ(0, read_all());
-	ASSERT_EQ(0, note_frames(before));
-	ASSERT_EQ(0, lose_frame(page));
+	do {
+		if (self->map)
+			munmap(self->map, FILE_SIZE);
+		ASSERT_EQ(0, begin());
+		ASSERT_EQ(0, set("delay_ms", "3000"));
+		collapsed = stat_of("collapsed_blocks");
+		gathered = stat_of("gathered_pages");
+		reserved = stat_of("reserved_blocks");
+		begun = seconds();
+		self->map = map_whole(PROGRAM);
+		ASSERT_NE(NULL, self->map);
+		ASSERT_EQ(0, read_stream(0, BLOCK_PAGES));
+		EXPECT_GT(stat_of("reserved_blocks"), reserved);
+		ASSERT_EQ(0, read_all());
+		ASSERT_EQ(0, note_frames(before));
+		ASSERT_EQ(0, lose_frame(page));
+	} while (seconds() > begun + 2.5 && seconds() < end);
 	if (before[page] == after[page])
 		SKIP(return, "the page has the same frame again");
 	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + BLOCKS));
@@ -671,14 +681,12 @@ TEST_F_TIMEOUT(promote, counts_of_the_group, 600)
 /* ---- setting aside ---- */
 
 FIXTURE(reserve) {
-	long was;			/* in_place, before the case */
 	long reserved, unfilled;	/* what was counted before */
 };
 
 FIXTURE_SETUP(reserve)
 {
 	NEED_TEXT_FEATURE();
-	self->was = get("in_place");
 	ASSERT_EQ(0, begin());
 	collapsed = stat_of("collapsed_blocks");
 	promoted = stat_of("promoted_blocks");
@@ -724,11 +732,10 @@ TEST_F_TIMEOUT(reserve, evict_gives_back, 600)
 	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
 }
 
-TEST_F_TIMEOUT(reserve, off_by_default, 600)
+TEST_F_TIMEOUT(reserve, knob_off_reserves_nothing, 600)
 {
 	unsigned char *map;
 
-	EXPECT_EQ(0, self->was);
 	ASSERT_EQ(0, set("in_place", "0"));
 	ASSERT_EQ(0, read_all());
 	map = promote(BLOCKS);

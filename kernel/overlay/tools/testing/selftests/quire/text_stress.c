@@ -223,7 +223,7 @@ static int prepare(void)
 	}
 	if (make_program(FOLDER2 "/program", &layouts[0]))
 		return -1;
-	return umount2(FOLDER2, 0) | set("enabled", "0") | defaults() | set("in_place", "1");
+	return umount2(FOLDER2, 0) | set("enabled", "0") | defaults();
 }
 
 int main(int argc, char **argv)
@@ -260,7 +260,6 @@ int main(int argc, char **argv)
 	ksft_print_msg("%ld blocks collapsed, %ld of them without a copy\n",
 		       stat_of("collapsed_blocks") - collapsed,
 		       stat_of("promoted_blocks") - promoted);
-	set("in_place", "0");
 	defaults();
 	remove_fs(IMAGE2, FOLDER2);
 	remove_fs(IMAGE, FOLDER);
