@@ -15,8 +15,9 @@
  * few places, and it goes back: to others when all places are taken and one has not been
  * used for a moment, a second after the last use if much of it is free, ten seconds after
  * the first, to the shrinker, when the inode is evicted, and when the feature is switched
- * off. It is taken only while the zone has more than it keeps free anyway, with nothing
- * reclaimed or compacted for it, of the node that the task reads into anyway.
+ * off. It is taken only while the zone has more than it keeps free anyway, and huge pages for
+ * others, with nothing reclaimed or compacted for it, of the node that the task reads into
+ * anyway, and if the task's group has room for all of it.
  *
  * Locking: text_places_lock covers the places. It nests inside the invalidate_lock, and
  * takes no other lock.
@@ -34,6 +35,7 @@
 #include <linux/gfp.h>
 #include <linux/hashtable.h>
 #include <linux/jiffies.h>
+#include <linux/memcontrol.h>
 #include <linux/mempolicy.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -56,6 +58,9 @@
 
 /* Or, from its first page on, so many of the block before. */
 #define TEXT_STREAM		(HPAGE_PMD_NR - HPAGE_PMD_NR / 4)
+
+/* So many free huge pages are left to others. */
+#define TEXT_PIECES_KEPT	16
 
 /* When no huge page was free, none is asked for in so many jiffies. */
 #define TEXT_NOMEM_WAIT		(HZ / 10)
@@ -283,6 +288,18 @@ static bool text_takes_from(int nid)
 		!cpuset_do_page_mem_spread() && node_isset(nid, cpuset_current_mems_allowed);
 }
 
+/* How many huge pages are free in a zone? A guess without its lock. */
+static unsigned long text_free_pieces(const struct zone *zone)
+{
+	unsigned long pieces = 0;
+	int order;
+
+	for (order = HPAGE_PMD_ORDER; order < NR_PAGE_ORDERS; order++)
+		/* The lock is not held, and the number may change at once. */
+		pieces += data_race(zone->free_area[order].nr_free) << (order - HPAGE_PMD_ORDER);
+	return pieces;
+}
+
 /* Does the zone that comes first have so much free memory that nobody misses a huge page? */
 static bool text_memory_is_free(int nid, gfp_t gfp)
 {
@@ -293,10 +310,21 @@ static bool text_memory_is_free(int nid, gfp_t gfp)
 		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
 
 		if (managed_zone(zone))
-			return zone_watermark_ok(zone, HPAGE_PMD_ORDER, high_wmark_pages(zone),
-						 highest, 0);
+			return text_free_pieces(zone) > TEXT_PIECES_KEPT &&
+				zone_watermark_ok(zone, HPAGE_PMD_ORDER, high_wmark_pages(zone),
+						  highest, 0);
 	}
 	return false;
+}
+
+/* Has the task's memory cgroup room for the block? Of one that has none, nothing is made huge. */
+static bool text_group_has_room(void)
+{
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(current->mm);
+	bool room = quire_text_room(memcg) >= HPAGE_PMD_NR;
+
+	mem_cgroup_put(memcg);
+	return room;
 }
 
 /* A free huge page as 512 pages. Returns false if there is none. */
@@ -391,7 +419,8 @@ static void text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t i
 	struct text_piece piece;
 
 	if (text_allocations_recorded() || time_before(jiffies, READ_ONCE(text_nomem_end)) ||
-	    !text_takes_from(nid) || !text_worth_reserving(mapping, start, index))
+	    !text_takes_from(nid) || !text_worth_reserving(mapping, start, index) ||
+	    !text_group_has_room())
 		return;
 	if (READ_ONCE(quire_text_places_used) >= text_most_places &&
 	    !(text_memory_is_free(nid, gfp) && text_empty_one(text_is_replaceable, NULL)))

@@ -277,6 +277,7 @@ extern unsigned int quire_text_min_resident;
 extern unsigned int quire_text_max_permil;
 
 unsigned int quire_text_resident(struct address_space *mapping, pgoff_t start, pgoff_t *first);
+unsigned long quire_text_room(struct mem_cgroup *memcg);
 bool quire_text_share_left(unsigned int blocks);
 enum text_counter quire_text_stays_mapped(struct address_space *mapping, pgoff_t start,
 					  unsigned int most);

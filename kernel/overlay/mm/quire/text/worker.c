@@ -138,8 +138,14 @@ static struct mem_cgroup *text_memcg(struct address_space *mapping, pgoff_t inde
 	return memcg;
 }
 
-/* How many more pages may be charged to a memcg before something is reclaimed for them. */
-static unsigned long text_room(struct mem_cgroup *memcg)
+/**
+ * quire_text_room - how many more pages may be charged to a memcg
+ * @memcg: the group, with a reference held; NULL if there are none
+ *
+ * Context: any; takes no lock, so the number may change at once.
+ * Return: how many, before something is reclaimed for them.
+ */
+unsigned long quire_text_room(struct mem_cgroup *memcg)
 {
 	unsigned long room = ULONG_MAX;
 
@@ -195,7 +201,7 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 	if (!memcg && !mem_cgroup_disabled())
 		return ret;
 	old = set_active_memcg(memcg);
-	if (text_room(memcg) < (complete ? HPAGE_PMD_NR : pass->end - pass->start))
+	if (quire_text_room(memcg) < (complete ? HPAGE_PMD_NR : pass->end - pass->start))
 		ret = -EBUSY;
 	else if (!complete)
 		text_read_missing(inode, start);
