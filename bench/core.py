@@ -111,9 +111,9 @@ class Benchmark:
 
     script returns the shell lines that run in the guest, in a separate folder that holds the programs.
     features are switched on in the column "on". shown are the metrics that get a table. Of these, larger values are
-    better for those in more_is_better, those in by_clock mean nothing when instructions are counted, and an emulated
-    CPU does not count those in hardware. native names the metrics that are printed together in one row, in the form of
-    the earlier work that the benchmark responds to.
+    better for those in more_is_better, those in by_clock mean nothing when instructions are counted, an emulated CPU
+    does not count those in hardware, and only kernels with lockdep have those in lock_events. native names the metrics
+    that are printed together in one row, in the form of the earlier work that the benchmark responds to.
     one_event names metrics of a single event, the slowest of many. An interrupt may decide them, so off is not judged
     by them.
     knobs are written if their feature is on: "fork/mixed=1" is a file and a value under sysfs.
@@ -131,6 +131,7 @@ class Benchmark:
     more_is_better: frozenset[str] = frozenset()
     by_clock: frozenset[str] = frozenset()
     hardware: frozenset[str] = frozenset()
+    lock_events: frozenset[str] = frozenset()
     one_event: frozenset[str] = frozenset()
     least: bool = False
     native: tuple[str, ...] = ()
