@@ -317,11 +317,14 @@ static bool text_memory_is_free(int nid, gfp_t gfp)
 	return false;
 }
 
-/* Has the task's memory cgroup room for the block? Of one that has none, nothing is made huge. */
+/*
+ * Has the memory cgroup that pays for what the task reads room for the block, and for as much again,
+ * which the worker wants to find before it makes the block huge?
+ */
 static bool text_group_has_room(void)
 {
-	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(current->mm);
-	bool room = quire_text_room(memcg) >= HPAGE_PMD_NR;
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(NULL);
+	bool room = quire_text_room(memcg) >= 2 * HPAGE_PMD_NR;
 
 	mem_cgroup_put(memcg);
 	return room;
