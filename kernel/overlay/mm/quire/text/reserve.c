@@ -65,6 +65,9 @@
 /* When no huge page was free, none is asked for in so many jiffies. */
 #define TEXT_NOMEM_WAIT		(HZ / 10)
 
+/* When all places are taken, one is replaced at most once in so many. */
+#define TEXT_FULL_WAIT		(HZ / 50)
+
 /**
  * struct text_place - a huge page set aside for a block
  * @node: in text_places_hash, unless it is empty
@@ -91,6 +94,7 @@ unsigned int quire_text_places_used;		/* readers need no lock for a guess */
 static bool text_places_open;			/* under text_places_lock */
 static unsigned int text_most_places;		/* 0 until the first start */
 static unsigned long text_nomem_end;		/* in jiffies; written and read without a lock */
+static unsigned long text_full_end;		/* the same */
 
 static void text_expire(struct work_struct *work);
 static DECLARE_DELAYED_WORK(text_expiry, text_expire);
@@ -416,14 +420,25 @@ static bool text_open_place(const struct address_space *mapping, pgoff_t start,
 	return place;
 }
 
+/* Are all places taken? One is replaced now and then; it takes time to see whether it is worth it. */
+static bool text_places_full(void)
+{
+	if (READ_ONCE(quire_text_places_used) < text_most_places)
+		return false;
+	if (time_before(jiffies, READ_ONCE(text_full_end)))
+		return true;
+	WRITE_ONCE(text_full_end, jiffies + TEXT_FULL_WAIT);
+	return false;
+}
+
 static void text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t index, gfp_t gfp)
 {
 	int nid = numa_mem_id();
 	struct text_piece piece;
 
 	if (text_allocations_recorded() || time_before(jiffies, READ_ONCE(text_nomem_end)) ||
-	    !text_takes_from(nid) || !text_worth_reserving(mapping, start, index) ||
-	    !text_group_has_room())
+	    text_places_full() || !text_takes_from(nid) ||
+	    !text_worth_reserving(mapping, start, index) || !text_group_has_room())
 		return;
 	if (READ_ONCE(quire_text_places_used) >= text_most_places &&
 	    !(text_memory_is_free(nid, gfp) && text_empty_one(text_is_replaceable, NULL)))
@@ -537,6 +552,6 @@ int quire_text_make_places(void)
 	shrinker->scan_objects = text_shrink_scan;
 	shrinker_register(shrinker);
 	text_most_places = min(share, TEXT_PLACES);
-	text_nomem_end = jiffies;
+	text_nomem_end = text_full_end = jiffies;
 	return 0;
 }
