@@ -127,8 +127,9 @@ WORKLOADS = (
                  where={"program": "libLLVM", "start": "after_1s"}),
         ),
         costs=(
-            Fact("its first start-up", "text", aim="start-up of 483 MB, first execution, system time"),
-            Fact("its second, at once", "text", aim="start-up of 483 MB, second execution at once, system time"),
+            Fact("system time of its first start-up", "text", aim="start-up of 483 MB, first execution, system time"),
+            Fact("system time of its second, at once", "text",
+                 aim="start-up of 483 MB, second execution at once, system time"),
             Fact("instructions of llc's first start", "programs", metric="cpu_s",
                  where={"program": "libLLVM", "start": "first"}),
             Fact("time of compiles beside other load", "compile", aim="a compile under load, by the clock"),
