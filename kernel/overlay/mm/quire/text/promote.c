@@ -17,7 +17,7 @@
  *   block is disturbed: its entries map pages of the large folio then. They are zapped after
  *   that, and the page tables are taken away, so that the next fault maps a PMD. GUP-fast
  *   either took its reference before the freeze, which then fails, or finds a folio without
- *   any. The locks are only tried, as others hold two of them in another order.
+ *   any. All locks but the first are only tried, as others hold two in another order.
  * - Waiters. Those that wait for a folio's lock hold a reference, except for
  *   folio_put_wait_locked(), which leaves PG_waiters behind: then nothing is merged, too.
  * - The page cache. One multi-index entry replaces the 512, as in collapse_file(). Who
