@@ -24,8 +24,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "to lint": ("perl", "sparse"),
     "for selftests": ("libcap-dev", "libnuma-dev", "liburing-dev", "liburcu-dev"),
     "file systems": ("e2fsprogs", "erofs-utils", "util-linux"),
-    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "squashfs-tools", "criu",
-                  "gdb"),
+    "workloads": ("redis-server", "redis-tools", "postgresql-15|postgresql", "stress-ng", "squashfs-tools", "xfsprogs",
+                  "criu", "gdb"),
     "to test the tools": ("prometheus", "prometheus-node-exporter", "zsh"),
 }
 
