@@ -46,6 +46,7 @@
 #define TEXT_DIRTY_TRIES	12	/* a minute by default */
 #define TEXT_DIRTY_WAIT_S	5UL
 #define TEXT_RUNS_PER_S		10
+#define TEXT_READ_WAIT		(HZ / 10)
 #define TEXT_STOP_WAIT_S	30
 
 /* Key: L text_lock; O text_lock for writing, and the worker reads it without. */
@@ -133,6 +134,7 @@ static void text_fill(struct text_slot *slot, struct inode *inode, pgoff_t start
 		.end = end,
 		.due = jiffies + text_delay(),
 		.patience = TEXT_POSTPONE * text_delay(),
+		.cached = READ_ONCE(inode->i_data.nrpages),
 		.known = test_and_set_bit(QUIRE_TEXT_AS_QUEUED, &inode->i_data.flags),
 	};
 }
@@ -262,6 +264,7 @@ static struct text_slot *text_begin(bool drained)
 			};
 		}
 		slot->pass.unfinished = false;
+		slot->pass.gave_way = false;
 		slot->pass.drained = drained;
 		slot->pass.undrained = false;
 		slot->pass.pays = slot->known || (slot->tries >= TEXT_LATE_TRIES &&
@@ -340,8 +343,10 @@ static bool text_requeue(struct text_slot *slot)
 		return false;
 	if (text_await_writeback(slot))
 		return true;
-	if (pass->unfinished)
+	if (pass->unfinished) {
+		slot->due += pass->gave_way ? TEXT_READ_WAIT : 0;
 		return true;
+	}
 	if (slot->again) {
 		slot->tries = 0;
 		slot->resident = 0;
@@ -366,6 +371,7 @@ static bool text_put_back(struct text_slot *slot)
 	const struct text_pass *pass = &slot->pass;
 
 	lockdep_assert_held(&text_lock);
+	text_count(TEXT_GAVE_WAY, pass->gave_way);
 	if (text_requeue(slot)) {
 		slot->state = TEXT_WAITING;
 		return pass->undrained;

@@ -56,6 +56,7 @@ const char * const quire_text_counter_names[] = {
 	[TEXT_SKIPPED_UNALIGNED] = "skipped_unaligned",
 	[TEXT_SKIPPED_BACKOFF] = "skipped_backoff",
 	[TEXT_SKIPPED_QUEUE_FULL] = "skipped_queue_full",
+	[TEXT_GAVE_WAY] = "gave_way",
 	[TEXT_COLLAPSED_BLOCKS] = "collapsed_blocks",
 	[TEXT_COPIED_AHEAD] = "copied_ahead",
 	[TEXT_COPIES_VOID] = "copies_void",

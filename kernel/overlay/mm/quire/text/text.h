@@ -21,6 +21,7 @@ enum text_counter {
 	TEXT_SKIPPED_UNALIGNED,		/* address and offset are not congruent */
 	TEXT_SKIPPED_BACKOFF,		/* memory was short a while ago */
 	TEXT_SKIPPED_QUEUE_FULL,
+	TEXT_GAVE_WAY,			/* the worker waited, as the file was being read */
 	TEXT_COLLAPSED_BLOCKS,
 	TEXT_COPIED_AHEAD,		/* blocks copied before they were unmapped */
 	TEXT_COPIES_VOID,		/* opens for writing and truncations during a collapse */
@@ -118,7 +119,8 @@ enum text_slot_state {
  * @end: page after the range
  * @resident: how many of the blocks' pages are in the page cache
  * @left: how many blocks were not collapsed, by reason (TEXT_FALLBACK_...)
- * @unfinished: the run's budget is spent, or the worker gave way to a start
+ * @unfinished: the run's budget is spent, or the worker gave way
+ * @gave_way: as the file is being read, and something else wants the CPU
  * @drained: the per-CPU LRU batches were emptied just before the worker took the file
  * @undrained: a block waits for that
  * @pays: blocks of which only a part is used are worth reading whole
@@ -128,6 +130,7 @@ struct text_pass {
 	unsigned long resident;
 	unsigned int left[TEXT_NR_COUNTERS];
 	bool unfinished;
+	bool gave_way;
 	bool drained;
 	bool undrained;
 	bool pays;
@@ -145,6 +148,7 @@ struct text_pass {
  * @tries: (L) attempts so far that left blocks to do, at most TEXT_TRIES - 1
  * @dirty_tries: (L) attempts so far that found the file dirty
  * @resident: (L) the most pages that one of them found in the page cache
+ * @cached: (W) how many pages the file had there when it was queued, or the worker gave way last
  * @pass: (W) the current attempt
  * @known: (L) the inode was queued before, or was mapped more than once
  * @again: (L) mapped again since the attempt began
@@ -162,7 +166,7 @@ struct text_slot {
 	pgoff_t start, end;
 	unsigned long due, patience;
 	unsigned int tries, dirty_tries;
-	unsigned long resident;
+	unsigned long resident, cached;
 	struct text_pass pass;
 	bool known;
 	bool again;

@@ -19,6 +19,8 @@
  *   the wait must depend little on what else runs: the worker has the highest priority of
  *   ordinary tasks as long as pages are locked or unmapped, that of most tasks while it may
  *   hold what others wait for, and the lowest while it copies.
+ * - While the file is being read, and something else wants the worker's CPU, nothing is done: it
+ *   may be the program that reads.
  *
  * Locking: i_mmap_lock while looking at a block's mappings. The worker has the slot to
  * itself (queue.c).
@@ -37,6 +39,7 @@
 #include <linux/sched.h>
 #include <linux/sched/rt.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
 #include <linux/swap.h>
 
 #include <trace/events/quire_text.h>
@@ -48,6 +51,9 @@
 
 /* Exchanging a block that more processes map takes too long for those that run in it. */
 #define TEXT_MOST_MAPPINGS	256
+
+/* If so many pages of a file are read within a short time, a program is being read. */
+#define TEXT_READ_MUCH		(HPAGE_PMD_NR / 8)
 
 unsigned int quire_text_min_resident = HPAGE_PMD_NR / 2;
 unsigned int quire_text_max_permil = 250;
@@ -94,12 +100,13 @@ static bool text_may_read(const struct inode *inode)
  * Start reading the missing pages of a block, and do not wait for them: the next
  * attempt finds them. A collapse must not read, because it holds locks of pages that
  * a truncation may wait for. Readahead is used since it takes the invalidate_lock: no
- * page appears in a range in which a hole is being punched.
+ * page appears in a range in which a hole is being punched. Returns about how many pages it read.
  */
-static void text_read_missing(struct inode *inode, pgoff_t start)
+static unsigned long text_read_missing(struct inode *inode, pgoff_t start)
 {
 	struct address_space *mapping = inode->i_mapping;
 	pgoff_t index = start, end = start + HPAGE_PMD_NR;
+	unsigned long before = READ_ONCE(mapping->nrpages);
 	struct file_ra_state ra = {};
 	unsigned int ra_pages;
 	struct folio *folio;
@@ -115,10 +122,11 @@ static void text_read_missing(struct inode *inode, pgoff_t start)
 			folio = filemap_get_folio(mapping, index);
 		}
 		if (IS_ERR(folio))
-			return;
+			break;
 		index = folio_next_index(folio);
 		folio_put(folio);
 	}
+	return READ_ONCE(mapping->nrpages) - before;
 }
 
 /* The memcg that a page is charged to, for mem_cgroup_put(). NULL: try later. */
@@ -191,9 +199,12 @@ static int text_make_huge(struct inode *inode, pgoff_t start)
  * The block's memory stays with the memcg that its resident pages are charged to, and
  * so do the pages that are read to complete it. All pages must be on the LRU lists.
  */
-static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t first,
-				 struct text_pass *pass, bool complete)
+static int text_collapse_charged(struct text_slot *slot, pgoff_t start, pgoff_t first,
+				 unsigned int resident)
 {
+	bool complete = resident == HPAGE_PMD_NR;
+	struct text_pass *pass = &slot->pass;
+	struct inode *inode = slot->inode;
 	struct mem_cgroup *memcg, *old;
 	int ret = -EAGAIN;
 
@@ -204,7 +215,7 @@ static int text_collapse_charged(struct inode *inode, pgoff_t start, pgoff_t fir
 	if (quire_text_room(memcg) < (complete ? HPAGE_PMD_NR : pass->end - pass->start))
 		ret = -EBUSY;
 	else if (!complete)
-		text_read_missing(inode, start);
+		slot->cached += text_read_missing(inode, start);
 	else if (!pass->drained && text_in_batches(inode->i_mapping, start))
 		pass->undrained = true;
 	else
@@ -318,8 +329,10 @@ static unsigned int text_enough(const struct inode *inode, const struct text_pas
 	return max(least, TEXT_NEARLY_WHOLE);
 }
 
-static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *pass, int *budget)
+static void text_do_block(struct text_slot *slot, pgoff_t start, int *budget)
 {
+	struct text_pass *pass = &slot->pass;
+	struct inode *inode = slot->inode;
 	struct address_space *mapping = inode->i_mapping;
 	loff_t end = (loff_t)(start + HPAGE_PMD_NR) << PAGE_SHIFT;
 	enum text_counter why;
@@ -353,7 +366,7 @@ static void text_do_block(struct inode *inode, pgoff_t start, struct text_pass *
 		text_leave(pass, inode, start, why);
 		return;
 	}
-	error = text_collapse_charged(inode, start, first, pass, resident == HPAGE_PMD_NR);
+	error = text_collapse_charged(slot, start, first, resident);
 	if (pass->undrained) {
 		/* It is looked at once more. */
 		pass->resident -= resident;
@@ -404,6 +417,26 @@ static bool text_skip_holes(struct address_space *mapping, struct text_pass *pas
 	return next < pass->end;
 }
 
+/*
+ * Has much of the file been read since the worker gave way last, or had its CPU for itself, and
+ * does anything else want that CPU now? Then the program that reads would start later for what is
+ * done. After a drain, which has disturbed all CPUs already, the worker goes on.
+ */
+static bool text_is_in_the_way(struct text_slot *slot)
+{
+	unsigned long cached = READ_ONCE(slot->inode->i_mapping->nrpages);
+	bool alone = num_online_cpus() > 1 && single_task_running();
+
+	if (alone || cached < slot->cached) {
+		slot->cached = cached;
+		return false;
+	}
+	if (cached < slot->cached + TEXT_READ_MUCH || slot->pass.drained)
+		return false;
+	slot->cached = cached;
+	return true;
+}
+
 /**
  * quire_text_set_nice - set the worker's priority
  * @nice: MAX_NICE to yield to all others, MIN_NICE while others wait for the worker
@@ -438,13 +471,14 @@ void quire_text_do_file(struct text_slot *slot, int *budget)
 		if (!quire_text_wanted(slot) || !READ_ONCE(inode->i_nlink) ||
 		    pass->left[TEXT_FALLBACK_NOMEM])
 			break;
-		if (*budget <= 0 || quire_text_gives_way(slot)) {
+		pass->gave_way = text_is_in_the_way(slot);
+		if (*budget <= 0 || pass->gave_way || quire_text_gives_way(slot)) {
 			pass->unfinished = true;
 			break;
 		}
 		if (text_is_written(inode, pass))
 			break;
-		text_do_block(inode, pass->next, pass, budget);
+		text_do_block(slot, pass->next, budget);
 		quire_text_set_nice(MAX_NICE);
 		if (pass->undrained) {
 			pass->unfinished = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What the worker must not do to others: keep deleted files, write files back, unmap
- * locked or real-time text, read what is hardly used.
+ * locked or real-time text, read what is hardly used, take the CPU of a program that reads.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
@@ -20,6 +20,7 @@
 #define WRITEBACK "/proc/sys/vm/dirty_writeback_centisecs"
 #define KSM	"/sys/kernel/mm/ksm/"
 #define FAIR_SERVER "/sys/kernel/debug/sched/fair_server/cpu1"
+#define SECOND_CPU "/sys/devices/system/cpu/cpu1/online"
 #define KEEP_S	20		/* so long a real-time task keeps its CPU */
 
 /* Let real-time tasks have all of CPU 1, or no more than by default. 0, or -1. */
@@ -69,6 +70,7 @@ FIXTURE_SETUP(bystander)
 
 FIXTURE_TEARDOWN(bystander)
 {
+	write_file(SECOND_CPU, "1");
 	write_file(WRITEBACK, self->writeback);
 	if (self->ksm) {
 		write_file(KSM "run", "2");
@@ -528,6 +530,22 @@ static bool worker_waits(pid_t worker, long done, volatile int *state)
 	return waits;
 }
 
+/*
+ * Read the program's file before it is queued, as the worker would give way to a reader. Its first
+ * block comes last, so that pages of it are in this CPU's batches when the worker begins. 0, or -1.
+ */
+static int read_to_batches(void)
+{
+	int fd = open(PROGRAM, O_RDONLY), ret;
+	static char buf[PAGE];
+
+	ret = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	for (long i = BLOCKS * BLOCK_PAGES - 1; i >= 0 && !ret; i--)
+		ret = pread(fd, buf, PAGE, i * PAGE) == PAGE ? 0 : -1;
+	close(fd);
+	return ret;
+}
+
 /* The worker waits for a CPU that a real-time task keeps, but nobody waits for the worker. */
 TEST_F_TIMEOUT(bystander, cpu_that_a_task_keeps, 600)
 {
@@ -550,7 +568,8 @@ TEST_F_TIMEOUT(bystander, cpu_that_a_task_keeps, 600)
 		began = seconds();
 		keeper = start_keeper(state);
 		ASSERT_LT(0, keeper);
-		map = map_resident(PROGRAM);
+		EXPECT_EQ(0, read_to_batches());
+		map = map_file(PROGRAM, FILE_SIZE);
 		EXPECT_NE(NULL, map);
 		waits = worker_waits(self->pinned, done, state) &&
 			seconds() - began < KEEP_S * 3 / 4;
@@ -561,6 +580,20 @@ TEST_F_TIMEOUT(bystander, cpu_that_a_task_keeps, 600)
 		waitpid(keeper, NULL, 0);
 		munmap(map, FILE_SIZE);
 	} while (!waits);
+}
+
+/* Start a task that spins on CPU 0. Returns its process ID, or -1. */
+static pid_t start_spinner(void)
+{
+	pid_t spinner = fork();
+
+	if (spinner)
+		return spinner;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (run_on(0, 0))
+		_exit(1);
+	for (;;)
+		;
 }
 
 /* Have a file in the page cache, and its pages on the LRU lists. 0, or -1. */
@@ -580,6 +613,52 @@ static int read_to_lists(const char *path)
 	memset(pages, 1, other);
 	munmap(pages, other);
 	return 0;
+}
+
+/*
+ * Map and read a new program's file, or one that was read before, and wait until it is huge.
+ * Returns how often the worker gave way, or -1.
+ */
+static long times_given_way(bool read_before)
+{
+	long done = stat_of("collapsed_blocks") + BLOCKS, times = stat_of("gave_way");
+	unsigned char *map;
+
+	unlink(PROGRAM);
+	if (fresh_program(PROGRAM) || (read_before && read_to_lists(PROGRAM)))
+		return -1;
+	map = map_resident(PROGRAM);
+	if (!map || !wait_stat("collapsed_blocks", done))
+		return -1;
+	munmap(map, FILE_SIZE);
+	return stat_of("gave_way") - times;
+}
+
+/* The worker lets others read a file first, if they may need its CPU. What was read, rests. */
+TEST_F_TIMEOUT(bystander, programs_read_first, 600)
+{
+	pid_t worker = find_worker(), spinner;
+
+	if (!cpu_can_be_kept())
+		SKIP(return, "needs two CPUs and debugfs");
+	ASSERT_LT(0, worker);
+	self->pinned = worker;
+	ASSERT_EQ(0, run_on(worker, 0));
+	spinner = start_spinner();
+	ASSERT_LT(0, spinner);
+	EXPECT_LE(1, times_given_way(false));
+	EXPECT_EQ(0, times_given_way(true));
+	kill(spinner, SIGKILL);
+	waitpid(spinner, NULL, 0);
+}
+
+/* Nor does it work beside a program that reads if there is just one CPU. */
+TEST_F_TIMEOUT(bystander, programs_read_first_on_one_cpu, 600)
+{
+	if (sysconf(_SC_NPROCESSORS_ONLN) != 2 || write_file(SECOND_CPU, "0"))
+		SKIP(return, "needs two CPUs, one of which goes offline");
+	EXPECT_LE(1, times_given_way(false));
+	EXPECT_EQ(0, times_given_way(true));
 }
 
 /* Nor does the worker wait for that CPU if the text is on the LRU lists, as most text is. */
