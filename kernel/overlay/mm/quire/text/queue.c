@@ -9,7 +9,7 @@
  * Locking: text_lock covers the slots, text_open and the arming of the worker.
  * It nests inside mmap_lock and the invalidate_lock, and takes i_lock and the worker's own
  * lock. There is one worker, so a TEXT_BUSY slot belongs to the worker, and other tasks may
- * change only its @start, @end, @due, @patience, @known, @again and @forget.
+ * change only its @start, @end, @due, @patience, @maps, @known, @again and @forget.
  *
  * Lifetime: a waiting slot holds no reference. It is freed before its inode is:
  * evict() calls quire_text_evict() first. So the queue keeps no deleted file's
@@ -46,6 +46,8 @@
 #define TEXT_DIRTY_TRIES	12	/* a minute by default */
 #define TEXT_DIRTY_WAIT_S	5UL
 #define TEXT_RUNS_PER_S		10
+#define TEXT_MAPS_COUNTED	16U
+#define TEXT_LEAD		(HZ / 10)	/* for each of them */
 #define TEXT_READ_WAIT		(HZ / 10)
 #define TEXT_STOP_WAIT_S	30
 
@@ -191,6 +193,7 @@ enum text_counter quire_text_enqueue(struct inode *inode, pgoff_t start, pgoff_t
 		slot->end = max(slot->end, end);
 		WRITE_ONCE(slot->again, true);
 		slot->known = true;
+		slot->maps++;
 		text_postpone(slot);
 	} else if (free) {
 		text_fill(free, inode, start, end);
@@ -222,7 +225,24 @@ bool quire_text_queued(const struct inode *inode, pgoff_t start)
 	return queued;
 }
 
-/* The slot that has been due for the longest time, or NULL. */
+/*
+ * When a slot's turn is: each time that it was mapped again moves it forward, but not so far that
+ * the others would never have theirs.
+ */
+static unsigned long text_turn(const struct text_slot *slot)
+{
+	return slot->due - min(slot->maps, TEXT_MAPS_COUNTED) * TEXT_LEAD;
+}
+
+/* Does a slot come before another? First of all the one for which the LRU batches were emptied. */
+static bool text_is_before(const struct text_slot *slot, const struct text_slot *other)
+{
+	if (slot->pass.undrained != other->pass.undrained)
+		return slot->pass.undrained;
+	return time_before(text_turn(slot), text_turn(other));
+}
+
+/* Of the slots that are due, the one whose turn it is, or NULL. */
 static struct text_slot *text_first_due(void)
 {
 	struct text_slot *first = NULL;
@@ -233,7 +253,7 @@ static struct text_slot *text_first_due(void)
 		struct text_slot *slot = &text_slots[i];
 
 		if (slot->state == TEXT_WAITING && time_after_eq(jiffies, slot->due) &&
-		    (!first || time_before(slot->due, first->due)))
+		    (!first || text_is_before(slot, first)))
 			first = slot;
 	}
 	return first;
@@ -347,6 +367,7 @@ static bool text_requeue(struct text_slot *slot)
 		slot->due += pass->gave_way ? TEXT_READ_WAIT : 0;
 		return true;
 	}
+	slot->maps /= 2;
 	if (slot->again) {
 		slot->tries = 0;
 		slot->resident = 0;

@@ -148,7 +148,9 @@ struct text_pass {
  * @tries: (L) attempts so far that left blocks to do, at most TEXT_TRIES - 1
  * @dirty_tries: (L) attempts so far that found the file dirty
  * @resident: (L) the most pages that one of them found in the page cache
- * @cached: (W) how many pages the file had there when it was queued, or the worker gave way last
+ * @cached: (W) how many pages the file had there when it was queued, or the worker gave way last or
+ *	was alone on its CPU
+ * @maps: (L) how often it was mapped again; half of that after each attempt
  * @pass: (W) the current attempt
  * @known: (L) the inode was queued before, or was mapped more than once
  * @again: (L) mapped again since the attempt began
@@ -167,6 +169,7 @@ struct text_slot {
 	unsigned long due, patience;
 	unsigned int tries, dirty_tries;
 	unsigned long resident, cached;
+	unsigned int maps;
 	struct text_pass pass;
 	bool known;
 	bool again;
