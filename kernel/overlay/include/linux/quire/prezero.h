@@ -70,6 +70,8 @@ bool __quire_prezero_take(struct page *page, unsigned int order, bool init);
 bool __quire_prezero_has_huge(struct zone *zone);
 struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
 				  unsigned int *found);
+struct page *__quire_prezero_find_dirty(struct zone *zone, unsigned int order, int mt,
+					unsigned int *found);
 bool __quire_prezero_isolates(struct zone *zone);
 gfp_t __quire_prezero_gfp(int nid, unsigned int order);
 
@@ -245,7 +247,7 @@ static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order,
 }
 
 /**
- * quire_prezero_find - find a zeroed block for a request
+ * quire_prezero_find - find a zeroed block for a request, or one that is not
  * @zone: the zone
  * @order: of the request
  * @mt: the migrate type of the lists
@@ -255,13 +257,15 @@ static inline bool quire_prezero_pass_pcp(struct zone *zone, unsigned int order,
  * Vanilla: takes the first block of the smallest order that has one.
  *
  * Context: zone->lock is held.
- * Return: the block, which is still on its list, or NULL.
+ * Return: the block, which is still on its list, or NULL if any will do.
  */
 static inline struct page *quire_prezero_find(struct zone *zone, unsigned int order, int mt,
 					      bool want, unsigned int *found)
 {
-	return want && quire_prezero_marks() ?
-		__quire_prezero_find(zone, order, mt, found) : NULL;
+	if ((!want && order < pageblock_order) || !quire_prezero_marks())
+		return NULL;
+	return want ? __quire_prezero_find(zone, order, mt, found) :
+		      __quire_prezero_find_dirty(zone, order, mt, found);
 }
 
 /**

@@ -223,6 +223,21 @@ static struct page *zeroed_of(struct zone *zone, unsigned int order, int mt)
 	return PageZeroed(page) ? page : NULL;
 }
 
+/* A block that is not zeroed, likewise. */
+static struct page *dirty_of(struct zone *zone, unsigned int order, int mt)
+{
+	struct list_head *list = &zone->free_area[order].free_list[mt];
+	struct page *page;
+
+	if (list_empty(list))
+		return NULL;
+	page = list_first_entry(list, struct page, buddy_list);
+	if (!PageZeroed(page))
+		return page;
+	page = list_last_entry(list, struct page, buddy_list);
+	return PageZeroed(page) ? NULL : page;
+}
+
 /*
  * Free pages in blocks that are smaller than a huge page and not zeroed. Blocks of all migrate
  * types count: there is no count by type, and whatever is in pieces is missing for huge pages.
@@ -282,6 +297,33 @@ struct page *__quire_prezero_find(struct zone *zone, unsigned int order, int mt,
 			return page;
 		smaller |= order < pageblock_order &&
 			   !list_empty(&zone->free_area[*found].free_list[mt]);
+	}
+	return NULL;
+}
+
+/**
+ * __quire_prezero_find_dirty - find the smallest block that is not zeroed for a request
+ * @zone: the zone
+ * @order: of the request, which does not want zeroed memory
+ * @mt: the migrate type of the lists
+ * @found: set to the order of the block
+ *
+ * Context: zone->lock is held.
+ * Return: the block, which is still on its list. NULL if the request's order has no zeroed
+ * blocks, or there are no others.
+ */
+struct page *__quire_prezero_find_dirty(struct zone *zone, unsigned int order, int mt,
+					unsigned int *found)
+{
+	struct page *page;
+
+	lockdep_assert_held(&zone->lock);
+	if (!quire_prezero_zone(zone)->blocks[order])
+		return NULL;
+	for (*found = order; *found < NR_PAGE_ORDERS; ++*found) {
+		page = dirty_of(zone, *found, mt);
+		if (page)
+			return page;
 	}
 	return NULL;
 }

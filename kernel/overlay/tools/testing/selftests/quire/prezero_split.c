@@ -14,6 +14,7 @@
 #define ROUNDS	5
 #define STAYS	256	/* one page of so many stays */
 #define FILES	"/dev/shm/prezero_split"
+#define HUGETLB_PAGES	64
 
 FIXTURE(split) {
 };
@@ -98,6 +99,43 @@ TEST_F_TIMEOUT(split, a_full_pool_spares_huge_blocks, 600)
 	EXPECT_LT(hits, more * 3 / 4);
 	munmap(rest, 2 * (more - few) * PAGE);
 	munmap(start, 2 * few * PAGE);
+}
+
+/*
+ * Is there a zeroed block of just the size of a huge page? If not, takes one, which leaves another.
+ * Sets @taken to it, or NULL.
+ */
+static bool have_single_zeroed_block(char **taken)
+{
+	*taken = NULL;
+	if (zeroed_blocks(9))
+		return true;
+	*taken = map(HUGE, MADV_HUGEPAGE);
+	return *taken && all_zero(*taken, HUGE) && zeroed_blocks(9);
+}
+
+/*
+ * Huge pages that need not be zero come from larger dirty blocks, even if all blocks of just their
+ * size are zeroed. With the feature off, hugetlb does not ask for zeroed ones, and the marks stay.
+ */
+TEST_F_TIMEOUT(split, huge_pages_that_need_no_zeroes, 600)
+{
+	unsigned long wasted;
+	char before[32], more[32], *taken;
+
+	ASSERT_TRUE(get(SYSCTL "nr_hugepages", before, sizeof(before)));
+	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
+	ASSERT_TRUE(have_single_zeroed_block(&taken));
+	ASSERT_EQ(0, put(FOLDER "enabled", "0"));
+	wasted = stat_of("wasted_pages");
+	snprintf(more, sizeof(more), "%lu", strtoul(before, NULL, 10) + HUGETLB_PAGES);
+	ASSERT_EQ(0, put(SYSCTL "nr_hugepages", more));
+	EXPECT_TRUE(reads(SYSCTL "nr_hugepages", more));
+	EXPECT_TRUE(zeroed_blocks(9));
+	EXPECT_LT(stat_of("wasted_pages"), wasted + HUGE / PAGE);
+	EXPECT_EQ(0, put(SYSCTL "nr_hugepages", before));
+	if (taken)
+		munmap(taken, HUGE);
 }
 
 /* Many small dirty blocks are used first, however full the pool is. */
