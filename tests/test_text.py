@@ -30,17 +30,18 @@ def test_collapse(kernel: str, selftest: Callable[..., ktap.Report]) -> None:
 def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[str, ktap.Report]]) -> None:
     """Programs and mappings with a whole block of text are placed congruent with it; all others stay where they were.
 
-    erofs gives whole blocks at the first fault, squashfs after a collapse; what is resident is mapped at once. Then
-    upgrades, breakpoints, changing code, direct I/O, a hundred executions, little memory; what the worker must not do
-    to others; writers at all times; probes; blocks that become huge where they are; scripts, swap files, tmpfs and 9p;
-    fragments, full control groups and reclaim. The movable zone, of which a block goes offline, is the plain kernel's.
+    erofs gives whole blocks at the first fault, squashfs after a collapse, and on xfs huge pages are written to, also
+    while everything else goes on; what is resident is mapped at once. Then upgrades, breakpoints, changing code, direct
+    I/O, a hundred executions, little memory; what the worker must not do to others; writers at all times; probes;
+    blocks that become huge where they are; scripts, swap files, tmpfs and 9p; fragments, full control groups and
+    reclaim. The movable zone, of which a block goes offline, is the plain kernel's.
     """
     slow, areas = ((), "") if kernel == "debug" else (("text_files", *SLOW), " movablecore=1G")
     complete = ("text_bystander", "text_probes")
-    reports = selftests("text_place", "text_fs", "text_promote", *complete, *slow, append=f"quire=text{areas}",
-                        timeout=900)
+    reports = selftests("text_place", "text_fs", "text_stress 5 1 xfs", "text_promote", *complete, *slow,
+                        append=f"quire=text{areas}", timeout=900)
     assert "place.program" in reports["text_place"].passed
-    assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse"} <= set(reports["text_fs"].passed)
+    assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse", "xfs.cut"} <= set(reports["text_fs"].passed)
     assert "promote.frames_stay" in reports["text_promote"].passed
     assert kernel == "debug" or "files.upgrade_by_rename" in reports["text_files"].passed
     # Fault injection stands in for fragments: a kernel has one or the other.
@@ -92,7 +93,8 @@ def test_stress(selftest: Callable[..., ktap.Report]) -> None:
 
 @pytest.mark.debug
 @pytest.mark.soak
+@pytest.mark.parametrize("filesystem", ("ext4", "xfs"))
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int, seed: int) -> None:
-    """The same for a long time, with other seeds."""
-    selftest("text_stress", str(minutes * 15), str(seed), append="quire=on", timeout=minutes * 60 + 600)
+def test_stress_long(selftest: Callable[..., ktap.Report], minutes: int, seed: int, filesystem: str) -> None:
+    """The same for a long time, with other seeds, and on a filesystem with large folios."""
+    selftest("text_stress", str(minutes * 15), str(seed), filesystem, append="quire=on", timeout=minutes * 60 + 600)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature on filesystems that are made in advance: erofs, whose large
- * folios let the first fault read a whole block, and squashfs, which has none.
- * Also, how much of what is resident one fault maps.
- * Needs root, loop devices, mkfs.erofs and mksquashfs, and quire=text (or on).
+ * The text feature on other filesystems than ext4: erofs, whose large folios let the first
+ * fault read a whole block, squashfs, which has none, and xfs, whose large folios are
+ * written to. Also, how much of what is resident one fault maps.
+ * Needs root, loop devices, mkfs.erofs, mksquashfs and mkfs.xfs, and quire=text (or on).
  */
 #define _GNU_SOURCE
 
@@ -394,6 +394,143 @@ TEST_F_TIMEOUT(squashfs, drain, 600)
 	EXPECT_GE(stat_of("drained_blocks"), drained + 3);
 	EXPECT_GT(run_program(PROGRAM, &kb), 0);
 	EXPECT_EQ(0, kb);
+}
+
+FIXTURE(xfs) {
+	struct program p;
+};
+
+/* Mounts the xfs anew, so that nothing of it is resident. */
+static int mount_xfs(void)
+{
+	umount2(FOLDER, 0);
+	return system("mount -t xfs -o loop " HERE "/xfs " FOLDER) ? -1 : 0;
+}
+
+FIXTURE_SETUP(xfs)
+{
+	NEED_TEXT_FEATURE();
+	on_xfs = true;
+	if (make_fs(HERE "/xfs", FOLDER, XFS_LEAST_MB))
+		SKIP(return, "no mkfs.xfs, or the kernel has no xfs");
+	ASSERT_EQ(0, fresh_program(PROGRAM));
+	ASSERT_EQ(0, mount_xfs());
+}
+
+FIXTURE_TEARDOWN(xfs)
+{
+	defaults();
+	umount2(FOLDER, 0);
+	unlink(HERE "/xfs");
+}
+
+/* Its own large folios are not in the way: each block is huge in the end, and stays so. */
+TEST_F_TIMEOUT(xfs, collapse, 600)
+{
+	long collapsed = stat_of("collapsed_blocks"), kb = 0;
+	unsigned char *map;
+
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_TRUE(wait_stat("collapsed_blocks", collapsed + 3));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_GT(run_program(PROGRAM, &kb), 0);
+	EXPECT_EQ(3 * BLOCK_KB, kb);
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(xfs, first_exec_reads_it_huge, 600)
+{
+	long before, kb = 0;
+
+	ASSERT_EQ(0, set("readahead", "1"));
+	ASSERT_EQ(0, set("delay_ms", "60000"));
+	for (int i = 0; i < ROUNDS && kb != 3 * BLOCK_KB; i++) {
+		ASSERT_EQ(0, mount_xfs());
+		before = stat_of("readahead_blocks");
+		ASSERT_GT(run_program(PROGRAM, &kb), 0);
+	}
+	EXPECT_EQ(3 * BLOCK_KB, kb);
+	EXPECT_EQ(before + 3, stat_of("readahead_blocks"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+/* A writer finds huge pages that it can write to: those that are mapped show it, and so does the disk. */
+TEST_F_TIMEOUT(xfs, written_in_place, 600)
+{
+	long dropped = stat_of("dropped_writer");
+	unsigned char *map = map_huge(PROGRAM);
+	char word[8] = "";
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	fd = open(PROGRAM, O_RDWR);
+	ASSERT_GE(fd, 0);
+	EXPECT_EQ(4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
+	EXPECT_EQ(dropped, stat_of("dropped_writer"));
+	ASSERT_EQ(7, pwrite(fd, "written", 7, PAGE + 700 * PAGE));
+	EXPECT_EQ(0, memcmp(map + PAGE + 700 * PAGE, "written", 7));
+	munmap(map, FILE_SIZE);
+	close(fd);
+
+	ASSERT_EQ(0, mount_xfs());
+	fd = open(PROGRAM, O_RDONLY);
+	ASSERT_GE(fd, 0);
+	EXPECT_EQ(7, pread(fd, word, 7, PAGE + 700 * PAGE));
+	EXPECT_STREQ("written", word);
+	close(fd);
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	EXPECT_TRUE(text_is_right(map + PAGE, 701, three_blocks.pages));
+	EXPECT_EQ(0, memcmp(map + PAGE + 700 * PAGE, "written", 7));
+	munmap(map, FILE_SIZE);
+}
+
+/* Where a huge page is cut, it is split, and what is left of it stays right. */
+TEST_F_TIMEOUT(xfs, cut, 600)
+{
+	const size_t keep = PAGE + 700 * PAGE + 100;
+	unsigned char *map = map_huge(PROGRAM), zero[PAGE] = { 0 };
+	int fd;
+
+	ASSERT_NE(NULL, map);
+	ASSERT_EQ(0, truncate(PROGRAM, keep));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 700));
+	EXPECT_EQ(0xc3, map[PAGE + 700 * PAGE]);
+	ASSERT_EQ(0, truncate(PROGRAM, FILE_SIZE));
+	EXPECT_EQ(0, memcmp(map + keep, zero, PAGE - 100));
+	EXPECT_EQ(0, memcmp(map + PAGE + 800 * PAGE, zero, PAGE));
+	fd = open(PROGRAM, O_RDWR);
+	ASSERT_GE(fd, 0);
+	EXPECT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100 * PAGE, 10 * PAGE));
+	close(fd);
+	for (int i = 0; i < 10; i++)
+		EXPECT_EQ(0, memcmp(map + (100 + i) * PAGE, zero, PAGE));
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 99));
+	EXPECT_TRUE(text_is_right(map + PAGE, 109, 700));
+	munmap(map, FILE_SIZE);
+
+	ASSERT_EQ(0, mount_xfs());
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, 99));
+	EXPECT_TRUE(text_is_right(map + PAGE, 109, 700));
+	EXPECT_EQ(0, memcmp(map + keep, zero, PAGE - 100));
+	munmap(map, FILE_SIZE);
+}
+
+/* The filesystem's huge pages and the feature's are alike, so a drain leaves both. */
+TEST_F_TIMEOUT(xfs, drain, 600)
+{
+	ASSERT_EQ(0, start_huge(&self->p, PROGRAM, &three_blocks, NULL));
+	EXPECT_EQ(0, set("enabled", "2"));
+	EXPECT_EQ(3 * BLOCK_KB, pmd_mapped(self->p.pid, PROGRAM));
+	EXPECT_EQ(0, touch(&self->p));
+	EXPECT_GE(stop(&self->p), 0);
+	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
 /* Makes an image of each kind, with one program in it. */

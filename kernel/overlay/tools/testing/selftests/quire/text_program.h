@@ -34,6 +34,7 @@
 #define BLOCK_PAGES	(BLOCK / PAGE)
 #define FEATURE		"/sys/kernel/mm/quire/text/"
 #define EXEC_BUSY	126	/* exit status: a writer had the program open */
+#define XFS_LEAST_MB	300	/* mkfs.xfs makes none that are smaller */
 #define LIMIT_S		120	/* how long to wait for the worker; only a failure takes so long */
 
 /* Each fixture begins with this. Include after harness.h. */
@@ -440,14 +441,19 @@ static inline int start_huge(struct program *p, const char *path, const struct l
 	return start_until_huge(p, path, path, l, before) < 0 ? -1 : 0;
 }
 
-/* An ext4 file system on a loop device, in a folder of its own. */
+/* Are the files to be on xfs, which has large folios and can be written to, and not on ext4? */
+static bool on_xfs;
+
+/* A file system on a loop device, in a folder of its own. xfs is larger, but mostly holes. */
 static inline int make_fs(const char *image, const char *folder, int megabytes)
 {
+	const char *mkfs = on_xfs ? "mkfs.xfs -q -f" : "mkfs.ext4 -q -F -b 4096";
 	char command[512];
 
 	snprintf(command, sizeof(command),
-		 "rm -f %s && truncate -s %dM %s && mkfs.ext4 -q -F -b 4096 %s && mkdir -p %s && "
-		 "mount -o loop %s %s", image, megabytes, image, image, folder, image, folder);
+		 "rm -f %s && truncate -s %dM %s && %s %s && mkdir -p %s && mount -o loop %s %s",
+		 image, on_xfs ? XFS_LEAST_MB : megabytes, image, mkfs, image, folder, image,
+		 folder);
 	return system(command) ? -1 : 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The text feature under everything at once: text_stress [SECONDS [SEED]]
+ * The text feature under everything at once: text_stress [SECONDS [SEED [xfs]]]
  *
  * Programs are run, mapped and compared with what their files must hold, while
  * other processes rewrite pages with their own contents, open files for writing,
@@ -8,7 +8,8 @@
  * knobs, read files in order, in parts, and mount and unmount a second filesystem that
  * programs were just run from. What
  * each process does next is drawn from the seed. The test checks contents, exit
- * codes and the unmounts, so the outcome does not depend on who comes first.
+ * codes and the unmounts, so the outcome does not depend on who comes first. The files are
+ * on ext4, or on xfs, where writers find huge pages.
  */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
@@ -234,6 +235,7 @@ int main(int argc, char **argv)
 	pid_t pids[ROLES];
 	int i, status;
 
+	on_xfs = argc > 3 && !strcmp(argv[3], "xfs");
 	signal(SIGPIPE, SIG_IGN);
 	ksft_print_header();
 	if (access(FEATURE "enabled", W_OK))
