@@ -431,7 +431,8 @@ static bool text_places_full(void)
 	return false;
 }
 
-static void text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t index, gfp_t gfp)
+/* Set memory aside for a block. Returns whether it may have any now. */
+static bool text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t index, gfp_t gfp)
 {
 	int nid = numa_mem_id();
 	struct text_piece piece;
@@ -439,21 +440,23 @@ static void text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t i
 	if (text_allocations_recorded() || time_before(jiffies, READ_ONCE(text_nomem_end)) ||
 	    text_places_full() || !text_takes_from(nid) ||
 	    !text_worth_reserving(mapping, start, index) || !text_group_has_room())
-		return;
+		return false;
 	if (READ_ONCE(quire_text_places_used) >= text_most_places &&
 	    !(text_memory_is_free(nid, gfp) && text_empty_one(text_is_replaceable, NULL)))
-		return;
+		return false;
 	if (!text_memory_is_free(nid, gfp) || !text_alloc_piece(&piece, nid, gfp)) {
 		text_count(TEXT_RESERVE_NOMEM, 1);
 		WRITE_ONCE(text_nomem_end, jiffies + TEXT_NOMEM_WAIT);
-		return;
+		return false;
 	}
 	if (!text_open_place(mapping, start, &piece)) {
+		/* Others have mostly set something aside meanwhile. */
 		text_free_frames(&piece);
-		return;
+		return true;
 	}
 	text_count(TEXT_RESERVED_BLOCKS, 1);
 	schedule_delayed_work(&text_expiry, TEXT_EXPIRY_PERIOD);
+	return true;
 }
 
 /* Take the frame of a page out of its place. Returns false if the block has no place. */
@@ -462,9 +465,6 @@ static bool text_take_frame(const struct address_space *mapping, pgoff_t index, 
 	unsigned int nr = index % HPAGE_PMD_NR;
 	struct text_place *place;
 
-	/* Mostly there is none, and all that read would share the lock. */
-	if (!text_may_have_place(mapping, index - nr))
-		return false;
 	spin_lock(&text_places_lock);
 	place = text_find_place(mapping, index - nr);
 	if (place && text_takes_from(page_to_nid(place->piece.head)) &&
@@ -506,6 +506,24 @@ bool quire_text_claim_piece(const struct address_space *mapping, pgoff_t start,
 	return place;
 }
 
+/*
+ * Take a page's frame, if its block may have a place (@placed), or else set memory aside for the
+ * block if that is worth it.
+ */
+static noinline struct folio *text_reserved(struct address_space *mapping, pgoff_t index,
+					    gfp_t gfp, bool placed)
+{
+	pgoff_t start = round_down(index, HPAGE_PMD_NR);
+	struct page *page = NULL;
+
+	if (mapping_min_folio_order(mapping))
+		return NULL;
+	if (!(placed && text_take_frame(mapping, index, &page)) &&
+	    IS_ALIGNED(index, QUIRE_TEXT_STEP) && text_reserve(mapping, start, index, gfp))
+		text_take_frame(mapping, index, &page);
+	return page ? page_folio(page) : NULL;
+}
+
 /**
  * __quire_text_reserved - the frame that was set aside for a page of a file
  * @mapping: the file's; it was queued
@@ -517,16 +535,13 @@ bool quire_text_claim_piece(const struct address_space *mapping, pgoff_t start,
  */
 struct folio *__quire_text_reserved(struct address_space *mapping, pgoff_t index, gfp_t gfp)
 {
-	struct page *page = NULL;
+	bool placed = text_may_have_place(mapping, round_down(index, HPAGE_PMD_NR));
 
 	lockdep_assert_held(&mapping->invalidate_lock);
-	if (mapping_min_folio_order(mapping))
+	/* Mostly there is none, and all that read would share the lock. */
+	if (!placed && !IS_ALIGNED(index, QUIRE_TEXT_STEP))
 		return NULL;
-	if (!text_take_frame(mapping, index, &page) && IS_ALIGNED(index, QUIRE_TEXT_STEP)) {
-		text_reserve(mapping, round_down(index, HPAGE_PMD_NR), index, gfp);
-		text_take_frame(mapping, index, &page);
-	}
-	return page ? page_folio(page) : NULL;
+	return text_reserved(mapping, index, gfp, placed);
 }
 
 /**
