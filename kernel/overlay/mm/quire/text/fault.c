@@ -14,7 +14,7 @@
  *
  * Mapping. Blocks that are not huge (yet), and the ends of the text, which are not
  * whole blocks, are mapped 16 pages a fault. The second fault in a page table maps more,
- * and the third all resident pages of the table.
+ * and the third all resident pages of the table, if these are half of it.
  *
  * Counting. Most of the work of mapping a page that is in the page cache is counting
  * it in NR_FILE_MAPPED of its memcg and its node. The pages of one fault mostly belong
@@ -45,6 +45,9 @@
 /* So many windows of a page table are mapped after one fault, and after the second at most. */
 #define TEXT_WINDOWS_FEW	4
 #define TEXT_WINDOWS_ALL	8
+
+/* A page table is mapped wide if half of so many pages, spread over it, are resident. */
+#define TEXT_SAMPLES		4
 
 unsigned int quire_text_readahead;
 unsigned int quire_text_fault_around_kb = PMD_SIZE >> 10;
@@ -121,12 +124,29 @@ static bool text_goes_on(const struct vm_fault *vmf)
 		text_is_mapped(vmf->pmd + 1, end + far);
 }
 
-/* Is the fault's page in the page cache? If not, little around it is. */
-static bool text_is_resident(const struct vm_fault *vmf)
+static bool text_is_resident(const struct vm_fault *vmf, pgoff_t index)
 {
-	void *entry = xa_load(&vmf->vma->vm_file->f_mapping->i_pages, vmf->pgoff);
+	void *entry = xa_load(&vmf->vma->vm_file->f_mapping->i_pages, index);
 
 	return entry && !xa_is_value(entry);
+}
+
+/*
+ * Is half of the VMA's part of the page table resident, as far as a few of its pages can tell?
+ * While a program is being read, it is not: looking for what there is would take longer than it
+ * saves.
+ */
+static bool text_is_half_resident(const struct vm_fault *vmf)
+{
+	unsigned long addr = max(vmf->address & PMD_MASK, vmf->vma->vm_start);
+	unsigned long end = min((vmf->address & PMD_MASK) + PMD_SIZE, vmf->vma->vm_end);
+	pgoff_t first = linear_page_index(vmf->vma, addr);
+	unsigned long pages = (end - addr) >> PAGE_SHIFT;
+	unsigned int resident = 0;
+
+	for (unsigned int i = 0; i < TEXT_SAMPLES; i++)
+		resident += text_is_resident(vmf, first + (2 * i + 1) * pages / (2 * TEXT_SAMPLES));
+	return resident >= TEXT_SAMPLES / 2;
 }
 
 /**
@@ -138,7 +158,8 @@ static bool text_is_resident(const struct vm_fault *vmf)
  * times as many, then all pages of the table. So a program that uses a page here and there
  * maps no more than on vanilla, and one that uses much text has three faults for each table,
  * or one where the tables beside it are mapped whole. If more faults follow, the pages were
- * not resident: then each maps @nr_pages, since it would look again at what is mapped.
+ * not resident: then each maps @nr_pages, since it would look again at what is mapped. So
+ * does each while less than half of the table is resident.
  *
  * Context: mmap_lock or the VMA lock is held; does not sleep. Looks at page tables
  * under RCU only: the code that maps the pages looks again under its lock.
@@ -154,9 +175,12 @@ unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned lon
 	if (wide <= nr_pages || !text_blocks(vmf->vma, &start, &end) ||
 	    shmem_file(vmf->vma->vm_file))
 		return nr_pages;
+	/* If the fault's page is not resident, little around it is. */
+	if (!text_is_resident(vmf, vmf->pgoff))
+		return nr_pages;
 	mapped = text_windows_mapped(vmf, nr_pages);
 	if (mapped >= TEXT_WINDOWS_ALL || (!mapped && !text_goes_on(vmf)) ||
-	    !text_is_resident(vmf))
+	    !text_is_half_resident(vmf))
 		return nr_pages;
 	text_count(TEXT_WIDE_FAULTS, 1);
 	return mapped && mapped < TEXT_WINDOWS_FEW ? min(4 * nr_pages, wide) : wide;

@@ -324,6 +324,48 @@ TEST_F_TIMEOUT(erofs, scattered_text_maps_as_linux, 600)
 	munmap((void *)map, FILE_SIZE);
 }
 
+/* Has pages of a block read, and no others. 0, or -1. */
+static int read_pages_of_block(unsigned long block, unsigned long pages)
+{
+	int fd = open(PROGRAM, O_RDONLY), ret;
+	static char buf[PAGE];
+
+	ret = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	for (unsigned long i = 0; i < pages && !ret; i++)
+		ret = pread(fd, buf, PAGE, block * BLOCK + i * PAGE) == PAGE ? 0 : -1;
+	close(fd);
+	return ret;
+}
+
+/* While a block is being read, faults map as little as Linux's; once half is there, all of it. */
+TEST_F_TIMEOUT(erofs, partly_resident_text_maps_as_linux, 600)
+{
+	const long few = BLOCK_PAGES / 4, half = BLOCK_PAGES / 2;
+	volatile unsigned char *map;
+	long wide;
+
+	ASSERT_EQ(0, set("readahead", "0"));
+	ASSERT_EQ(0, mount_image("erofs"));
+	ASSERT_EQ(0, read_pages_of_block(1, few));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	wide = stat_of("wide_faults");
+	for (int i = 0; i < 3; i++)
+		(void)map[BLOCK + i * 32 * PAGE];
+	EXPECT_EQ(wide, stat_of("wide_faults"));
+	EXPECT_EQ(3 * 16, mapped_pages());
+	munmap((void *)map, FILE_SIZE);
+
+	ASSERT_EQ(0, read_pages_of_block(1, half));
+	map = map_file(PROGRAM, FILE_SIZE);
+	ASSERT_NE(NULL, map);
+	for (int i = 0; i < 3; i++)
+		(void)map[BLOCK + i * 80 * PAGE];
+	EXPECT_EQ(wide + 2, stat_of("wide_faults"));
+	EXPECT_EQ(half, mapped_pages());
+	munmap((void *)map, FILE_SIZE);
+}
+
 TEST_F_TIMEOUT(erofs, random_advice_maps_as_linux, 600)
 {
 	unsigned char *map, resident = 0;
@@ -457,7 +499,7 @@ TEST_F_TIMEOUT(xfs, first_exec_reads_it_huge, 600)
 	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
-/* A writer finds huge pages that it can write to: those that are mapped show it, and so does the disk. */
+/* A writer finds huge pages that it can write to: mappings show it, and so does the disk. */
 TEST_F_TIMEOUT(xfs, written_in_place, 600)
 {
 	long dropped = stat_of("dropped_writer");
@@ -505,7 +547,8 @@ TEST_F_TIMEOUT(xfs, cut, 600)
 	EXPECT_EQ(0, memcmp(map + PAGE + 800 * PAGE, zero, PAGE));
 	fd = open(PROGRAM, O_RDWR);
 	ASSERT_GE(fd, 0);
-	EXPECT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100 * PAGE, 10 * PAGE));
+	EXPECT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			       100 * PAGE, 10 * PAGE));
 	close(fd);
 	for (int i = 0; i < 10; i++)
 		EXPECT_EQ(0, memcmp(map + (100 + i) * PAGE, zero, PAGE));
