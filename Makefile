@@ -7,7 +7,7 @@ MINUTES ?= 60
 HOURS ?= 1
 JOBS ?= 2
 # Parts without a suite are those of ltp.
-SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng $(if $(CRIU),zdtm))
+SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng $(if $(CRIU),zdtm) $(if $(XFSTESTS),xfstests))
 BEGUN := $(shell date +%s)
 WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
@@ -23,7 +23,7 @@ help:
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
-	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH WILL_IT_SCALE=PATH)'
+	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH XFSTESTS=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
 	@echo 'make fuzz         random system calls of syzkaller on all features, for docs/trust.md (HOURS=1 SYZKALLER=PATH)'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
@@ -84,13 +84,14 @@ soak: packages
 	@MINUTES=$(MINUTES) $(TESTS) --name soak -m soak --timeout 0
 	@MINUTES=$(MINUTES) LEAKS=1 $(TESTS) --name soak-debug -m debug --timeout 0 --kernel debug
 	@$(if $(LTP),,echo "note: LTP=PATH would also run the Linux Test Project")
-	@$(MAKE) suites $(if $(LTP),,SUITE='kselftest stress-ng $(if $(CRIU),zdtm)')
+	@$(MAKE) suites $(if $(LTP),,SUITE='kselftest stress-ng $(if $(CRIU),zdtm) $(if $(XFSTESTS),xfstests)')
 
 suites: packages
 	@$(BUILD) vanilla quire
 	@status=0; for suite in $(SUITE); do \
 		suites/run $$suite --jobs $(JOBS) $(if $(LTP),--source 'ltp=$(LTP)') \
-			$(if $(CRIU),--source 'zdtm=$(CRIU)') $(foreach part,$(PARTS),--part '$(part)') \
+			$(if $(CRIU),--source 'zdtm=$(CRIU)') $(if $(XFSTESTS),--source 'xfstests=$(XFSTESTS)') \
+			$(foreach part,$(PARTS),--part '$(part)') \
 			|| status=1; done; \
 		$(if $(WILL_IT_SCALE),suites/scale --source '$(WILL_IT_SCALE)' || status=1;) suites/publish && exit $$status
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs a test suite of another project in guests, on a base kernel and on quire with all features on, and compares.
 
-SUITE is ltp, kselftest, stress-ng or zdtm. Of ltp, the Linux Test Project, name a git clone once, and its HEAD is built
-in build/suites; of zdtm, the programs that CRIU is tested with, name a clone of CRIU; kselftest comes with the kernel's
-base; stress-ng is Debian's, and each of its stressors is a case. Each part runs on both kernels. A case that is worse
-on quire runs a second time on both, and counts if it is worse again; one that is not is called unsteady. The exit
-status is 1 if a case is worse both times, or if our kernel or the features' checkers complain; a complaint of the base
-kernel is only shown.
+SUITE is ltp, kselftest, stress-ng, zdtm or xfstests. Of ltp, the Linux Test Project, and of xfstests, which tests file
+systems, name a git clone once, and its HEAD is built in build/suites; of zdtm, the programs that CRIU is tested with,
+name a clone of CRIU; kselftest comes with the kernel's base; stress-ng is Debian's, and each of its stressors is a
+case. Each part runs on both kernels. A case that is worse on quire runs a second time on both, and counts if it is
+worse again; one that is not is called unsteady. The exit status is 1 if a case is worse both times, or if our kernel or
+the features' checkers complain; a complaint of the base kernel is only shown.
 
 What the cases print is in build/suites/SUITE/PART.KERNEL.log. A summary of each part is written to suites/results if
 the kernels have no edits that are not committed; suites/publish makes docs/trust.md of these.
@@ -30,10 +30,10 @@ from typing import Any
 
 import sets
 from guest import boot, build, cli, paths, tree
-from suites import compare, kselftest, ltp, storage, stress_ng, zdtm
+from suites import compare, kselftest, ltp, storage, stress_ng, xfstests, zdtm
 from suites.suite import HERE, Case, Suite, SuiteError, sample, skip_list, unknown
 
-SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, kselftest, stress_ng, zdtm)}
+SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, kselftest, stress_ng, zdtm, xfstests)}
 SCRIPT = HERE / "cases.sh"
 # How many cases a guest runs, and how many times the limit of one of them it has for all of them.
 BATCH, LIMITS = 40, 12

@@ -52,6 +52,7 @@ ROWS: list[tuple[str, str]] = [
     ("suites/scale suites/scale.c suites/scaling.py", "scaling"),
     ("suites/coverage* suites/covering.py", "covering"),
     ("suites/matrix suites/bases.py", "bases"),
+    ("suites/xfstests*", "xfstests suites"),
     ("suites/zdtm*", "zdtm suites"),
     ("suites/*", "suites"),
     ("bench/results/* docs/results.md docs/packages.md", f"docs {PAPERS}"),
@@ -137,7 +138,8 @@ STYLE: list[tuple[str, str]] = [
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "fuzzing", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets",
         "monitoring", "off", "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "quirectl_record",
-        "races", "reports", "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree", "zdtm"}
+        "races", "reports", "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree", "xfstests",
+        "zdtm"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

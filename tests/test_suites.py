@@ -330,7 +330,7 @@ def test_cases_of_kselftest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["nonesuch"], "no suite nonesuch; there are: ltp, kselftest, stress-ng, zdtm"),
+    (["nonesuch"], "no suite nonesuch; there are: ltp, kselftest, stress-ng, zdtm, xfstests"),
     (["--part", "nonesuch"], "no part nonesuch; there are: ipc, numa"),
     (["--limit", "0"], "takes a number of seconds above 0"),
     (["--jobs", "0"], "takes a number from 1 to 64"),
