@@ -97,7 +97,7 @@ BENCHMARK = Benchmark(
     icount_note="instructions know no TLB, so what a call costs is not shown, and an emulated CPU counts no iTLB "
     "misses; all kernels copy by words, not bytes (clearcpuid=erms)",
     main=({"start": "second"}, "faults"),
-    boots=(("icount", 3), ("time", 1)),
+    boots=(("icount", 3), ("time", 5)),
     aims=(
         Aim("page faults of 483 MB text, executed again after a second, times fewer", "faults", {"start": "after_1s"},
             12.9, "times", clock="time", headline=True),
