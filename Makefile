@@ -13,7 +13,7 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-package soak suites coverage fuzz matrix bench results clean \
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-package soak suites coverage fuzz models matrix bench results clean \
 	distclean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
 	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH XFSTESTS=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
+	@echo 'make models       the steps of our models of the features, under pressure, for docs/trust.md (MINUTES=60 JOBS=2)'
 	@echo 'make fuzz         random system calls of syzkaller on all features, for docs/trust.md (HOURS=1 SYZKALLER=PATH)'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -102,6 +103,10 @@ coverage: packages
 fuzz: packages
 	@$(BUILD) fuzz
 	@suites/fuzz --hours $(HOURS) $(if $(SYZKALLER),--source '$(SYZKALLER)'); status=$$?; suites/publish && exit $$status
+
+models: packages
+	@$(BUILD) quire
+	@suites/models --minutes $(MINUTES) --jobs $(JOBS); status=$$?; suites/publish && exit $$status
 
 matrix: packages
 	@suites/matrix $(foreach goal,$(CHECKS),--check '$(goal)'); status=$$?; suites/publish && exit $$status

@@ -18,7 +18,7 @@ from suites import storage
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAPER, COVERAGE_PAPER = DOCS / "trust.md", DOCS / "coverage.md"
-INTRO = """# Other projects' tests
+INTRO = """# Other projects' tests, and our models
 
 Written by `suites/publish` from the JSON in `suites/results`; no number here is typed by hand. `make suites` runs all
 of it again.
@@ -45,6 +45,12 @@ kernel: random programs of system calls on memory, which also switch each featur
 something new in `mm/quire` are kept and varied, and the next run begins with them. A run is one line; functions are
 those that the kept programs reach when it ends, of all that the compiler did not inline, unit tests and checkers left
 out."""
+MODELLED = """`suites/models` runs our models, which are selftests: processes do random things to memory, and the model
+knows what each page must hold. Meanwhile their pages are reclaimed in a control group, compacted, swapped out and in,
+a CPU and blocks of memory go away and come back, and the features that a model is not about are switched off and on.
+Each guest has a seed of its own, and nothing is left out: a run that found a mismatch stays in this table. The aim is
+{aim:,} steps."""
+AIM = 10**9
 LIMIT = 1.05
 REACHED = """# Lines that our tests reach
 
@@ -145,8 +151,24 @@ def fuzzed(result: dict[str, Any]) -> str:
     return "\n\n".join([f"## {NAME}", FUZZED, cli.markdown(header, rows), fill(total)])
 
 
+def modelled(result: dict[str, Any]) -> str:
+    """Return the part of the paper about the models' steps."""
+    runs = result["runs"]
+    rows = []
+    for model, kernel in dict.fromkeys((one["model"], one["kernel"]) for one in runs):
+        found = [one for one in runs if (one["model"], one["kernel"]) == (model, kernel)]
+        steps, seconds = (sum(one[key] for one in found) for key in ("steps", "seconds"))
+        wrong = "; ".join(f"{one['wrong']} (from seed {one['seed']} on)" for one in found if one["wrong"]) or "none"
+        rows.append([model, kernel, f"{steps:,}", f"{steps / seconds:.1f}", f"{seconds / 3600:.2f}", str(len(found)),
+                     re.sub("[|`]", " ", wrong), found[-1]["date"], found[-1]["commit"]])
+    header = ["model", "kernel", "steps", "a second", "hours", "guests", "mismatches", "last", "commit"]
+    total = sum(one["steps"] for one in runs if not one["wrong"])
+    return "\n\n".join(["## Models", fill(MODELLED.format(aim=AIM)), cli.markdown(header, rows),
+                        f"{total:,} steps without a mismatch in all."])
+
+
 def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]], scales: dict[str, dict[str, Any]],
-          fuzz: dict[str, Any]) -> str:
+          fuzz: dict[str, Any], models: dict[str, Any]) -> str:
     """Return docs/trust.md."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for result in results:
@@ -154,6 +176,7 @@ def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]], scales: di
                           []).append(result)
     return "\n\n".join([INTRO, *(section(*group) for group in groups.items()),
                         *([scale(scales)] if scales else []), *([fuzzed(fuzz)] if fuzz else []),
+                        *([modelled(models)] if models else []),
                         *([versions(bases)] if bases else [])]) + "\n"
 
 
@@ -230,7 +253,7 @@ def main(argv: list[str] | None = None) -> int:
     cli.Parser(prog="suites/publish", description=__doc__).parse_args(argv)
     try:
         paths.write_whole(PAPER, paper(storage.load(storage.FOLDER), storage.load(storage.MATRIX), scales(),
-                                     paths.read_stamp(storage.FUZZ) or {}))
+                                     paths.read_stamp(storage.FUZZ) or {}, paths.read_stamp(storage.MODELS) or {}))
         result = paths.read_stamp(storage.COVERAGE)
         if result:
             paths.write_whole(COVERAGE_PAPER, reached(result))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Keeps results in suites/results: of each part of a suite on two kernels, of coverage, of the matrix and of scaling.
+"""Keeps results in suites/results: of each part of a suite on two kernels, of coverage, the matrix, scaling and models.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 COVERAGE = FOLDER / "coverage" / "gcov.json"
 MATRIX = FOLDER / "matrix"
 SCALE = FOLDER / "scale"
+MODELS = FOLDER / "models" / "steps.json"
 FUZZ = FOLDER / "fuzz" / "syzkaller.json"
 
 

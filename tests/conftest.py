@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,8 @@ import pytest
 
 import group
 import ktap
-from guest import boot, paths, splat
-
-SELFTESTS = paths.OVERLAY / "tools/testing/selftests/quire"
-PROGRAMS = paths.BUILD / "selftests"
+import programs
+from guest import boot, splat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,14 +74,7 @@ def _tail(text: str, lines: int = 40) -> str:
 @pytest.fixture(scope="session", name="selftest_programs")
 def fixture_selftest_programs() -> Path:
     """The folder with the quire selftests, built once for all workers."""
-    paths.BUILD.mkdir(exist_ok=True)
-    with open(paths.BUILD / ".selftests.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(["make", f"-j{os.cpu_count()}", "-C", str(SELFTESTS), f"OUTPUT={PROGRAMS}",
-                               f"KSFT={paths.TREE / 'tools/testing/selftests'}"], text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, f"the selftests do not build:\n{_tail(done.stdout)}"
-    return PROGRAMS
+    return programs.build()
 
 
 @pytest.fixture(scope="session", name="selftests")

@@ -6,10 +6,11 @@ from __future__ import annotations
 from guest import boot
 
 
-def script(command: str, seconds: int, limit: str = "max") -> str:
-    """Return a guest script that repeats a command until `seconds` have passed; $seed starts at 1 and grows.
+def script(command: str, seconds: int, limit: str = "max", seed: int = 1, beside: str = "true") -> str:
+    """Return a guest script that repeats a command until `seconds` have passed; $seed starts at `seed` and grows.
 
-    The command runs in a control group with its own limit (memory.high).
+    The command runs in a control group with its own limit (memory.high). `beside` is a further command for those that
+    put pressure on it.
     """
     return f"""set -e
 echo 256M >/sys/block/zram0/disksize
@@ -24,10 +25,11 @@ while sleep 0.1; do
     for i in 1 2 3 4 5; do echo 4M >little/memory.reclaim; done
     echo 1 >/proc/sys/vm/compact_memory
     swapoff /dev/zram0 && swapon /dev/zram0
+    {beside}
 done) 2>/dev/null &
 pressure=$!
 echo 0 >little/cgroup.procs
-seed=1
+seed={seed}
 while [ $SECONDS -lt {seconds} ]; do
     echo seed $seed
     {command}

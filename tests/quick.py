@@ -47,10 +47,11 @@ ROWS: list[tuple[str, str]] = [
     ("docs/recipes/*", "docs recipes"),
     ("README.md", f"docs apt_repo {PAPERS}"),
     ("suites/results/* suites/storage.py suites/publishing.py docs/trust.md docs/coverage.md",
-     "docs bases covering fuzzing scaling suites"),
+     "docs bases covering fuzzing modelling scaling suites"),
     ("suites/fuzz suites/fuzz* kernel/config/fuzz.config", "fuzzing"),
     ("suites/scale suites/scale.c suites/scaling.py", "scaling"),
     ("suites/coverage* suites/covering.py", "covering"),
+    ("suites/models suites/modelling.py", "modelling"),
     ("suites/matrix suites/bases.py", "bases"),
     ("suites/xfstests*", "xfstests suites"),
     ("suites/zdtm*", "zdtm suites"),
@@ -119,7 +120,8 @@ ROWS: list[tuple[str, str]] = [
     ("tests/objects.py tests/records/objects.json", "off sets"),
     ("tests/sets.py tests/record.py tests/records/* tests/*_selftests.sh", "sets mm_sets text_sets suites"),
     ("tests/hibernation.py tests/workloads/hibernate.sh tests/workloads/verify.sh", "prezero"),
-    ("tests/pressure.py", "shm::test_model_under_pressure"),
+    ("tests/programs.py", f"modelling {UNITS} shm::test_model"),
+    ("tests/pressure.py", "modelling shm::test_model_under_pressure"),
     ("tests/pg_regress.py tests/workloads/pg_regress.sh", "pg_regress"),
     ("tests/workloads/text_programs.py", "text"),
     ("tests/workloads/quirectl_server.py", "recipes"),
@@ -137,9 +139,9 @@ STYLE: list[tuple[str, str]] = [
 # Test files of which no test that runs here needs a kernel.
 HOST = {"apt_repo", "attribute", "bases", "bootdefault", "build", "completion", "covering", "deb", "deb_meta",
         "deb_tools", "docs", "fuzzing", "html_report", "installation", "knobs", "ktap", "layers", "mm_sets",
-        "monitoring", "off", "packaged", "packages", "pg_regress", "prometheus", "quick", "quirectl", "quirectl_record",
-        "races", "reports", "scaling", "sets", "settings", "simulate", "splat", "suites", "text_sets", "tree", "xfstests",
-        "zdtm"}
+        "modelling", "monitoring", "off", "packaged", "packages", "pg_regress", "prometheus", "quick",
+        "quirectl", "quirectl_record", "races", "reports", "scaling", "sets", "settings", "simulate", "splat",
+        "suites", "text_sets", "tree", "xfstests", "zdtm"}
 HOST_TESTS = {PAPERS, INPUT, RECIPES, SOURCES, *PYTHON}
 MARKS = "not soak and not debug_only and not vanilla"
 

@@ -393,7 +393,7 @@ def test_paper_is_written_from_the_results() -> None:
     """docs/trust.md is what suites/publish makes of suites/results, and each result has the name of its file."""
     results = storage.load(storage.FOLDER)
     paper = publishing.paper(results, storage.load(storage.MATRIX), publishing.scales(),
-                             paths.read_stamp(storage.FUZZ) or {})
+                             paths.read_stamp(storage.FUZZ) or {}, paths.read_stamp(storage.MODELS) or {})
     assert publishing.PAPER.read_text(encoding="utf-8") == paper, "run suites/publish"
     assert {path.name for path in storage.FOLDER.glob("*.json")} == {storage.name_of(one) for one in results}
     for one in results:
@@ -406,7 +406,7 @@ def test_paper_says_what_is_worse(host: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(running, "about", lambda kernel: {"kernel": kernel.variant, "options": kernel.append,
                                                           "version": "6.12", "configuration": "c", "commit": "abc"})
     assert run(monkeypatch, Guests({"vanilla": [{"c": 2}, {}], "on": [{"a": 1, "b": 1}, {"a": 1}]}, "BUG: x")) == 1
-    paper = publishing.paper(storage.load(host / "results"), [], {}, {})
+    paper = publishing.paper(storage.load(host / "results"), [], {}, {}, {})
     assert "\n| ipc | 3 | 1 | 1 | 1 |" in paper and "Of 3 cases, 1 are worse on quire." in paper
     for line in ("worse: a: status, pass on vanilla, fail here", "better: `c`", "unsteady: `b`",
                  "quire complains: ipc on quire: BUG: x"):

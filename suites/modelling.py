@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs the features' models in guests under pressure, and adds up how many steps they took without a mismatch.
+
+A model is one of our selftests: processes do random things to their memory, and it knows what each page must hold. The
+kernel reclaims, compacts and swaps their pages meanwhile, a CPU and memory blocks go away and come back, and the
+features that the model is not about are switched off and on. Each guest begins with a seed of its own. The steps are
+added to those in suites/results/models, of which suites/publish makes a table in docs/trust.md. The exit status is 1 if
+a model or a checker of the features found a mismatch, or if the kernel complained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import group
+import pressure
+import programs
+from guest import boot, cli, paths, splat
+from suites import running, storage
+from suites.suite import SuiteError
+
+HOME = paths.BUILD / "suites" / "models"
+STEPS = re.compile(r"^# (\d+) steps done", re.M)
+# What a guest may need besides the time that it is given: its start, the last run of the model, and its end.
+SPARE = 900
+# A CPU goes away and comes back, then a block of memory, if its pages can be moved within two seconds; then features.
+BESIDE = """echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/system/cpu/cpu1/online
+    block=$(ls -d /sys/devices/system/memory/memory[0-9]* | shuf -n 1)
+    timeout 2 sh -c "echo offline >$block/state"; echo online >$block/state
+    for other in {others}; do
+        for state in 0 1; do echo $state >/sys/kernel/mm/quire/$other/enabled; done
+    done"""
+FEATURES = ("fork", "prezero", "rmap", "shm", "text")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A program with its arguments, the features that it is about, and the limit of its control group."""
+
+    command: str
+    features: tuple[str, ...]
+    limit: str = "max"
+
+    def script(self, seconds: int, seed: int) -> str:
+        """Return what a guest runs for some seconds, with seeds from `seed` on."""
+        others = " ".join(one for one in FEATURES if one not in self.features)
+        return pressure.script(f"{programs.FOLDER}/{self.command}", seconds, self.limit, seed,
+                               BESIDE.format(others=others))
+
+
+MODELS = {
+    # memory.high would make its processes sleep for most of the time, as it is exceeded whenever swap is emptied.
+    "fork": Model("fork_model $seed 2", ("fork",)),
+    "rmap": Model("rmap_model 600 $seed deep", ("rmap",), "8M"),
+    "rmap-shared": Model("rmap_model 600 $seed shared moved", ("rmap", "fork"), "8M"),
+    "shm": Model("shm_model $seed 10", ("shm", "fork")),
+    "shm-race": Model("shm_model $seed 10 race", ("shm", "fork")),
+}
+
+
+def steps_of(output: str) -> int:
+    """Return how many steps the runs of a model took that say that all was right."""
+    return sum(map(int, STEPS.findall(output)))
+
+
+def run_guest(name: str, seconds: int, seed: int, kernel: str) -> tuple[int, str]:
+    """Run a model in a guest; return its steps, and what is wrong, "" for nothing."""
+    model = MODELS[name]
+    slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
+    result = boot.run(group.with_walks(model.script(seconds, seed)), append=f"quire={','.join(model.features)}",
+                      timeout=seconds + SPARE * slowdown, **group.shape(kernel, numa=2))
+    with open(HOME / f"{name}.log", "w", encoding="utf-8") as log:
+        log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason else ""))
+    wrong = splat.summary(result.splats) if result.splats else group.walks(result.output) or result.reason
+    if not wrong and result.status:
+        wrong = f"status {result.status}: {result.output.strip()[-400:]}"
+    return steps_of(result.output), wrong
+
+
+def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict[str, Any]]:
+    """Run models for some minutes each; return a summary of each."""
+    seconds, first = minutes * 60, int(time.time())
+
+    def one(task: tuple[int, str]) -> dict[str, Any]:
+        number, name = task
+        seed = (first + number) * 1000000
+        cli.progress(f"model {number} of {len(names)}: {name} for {minutes} min, from seed {seed} on")
+        steps, wrong = run_guest(name, seconds, seed, kernel)
+        print(f"{name}: {steps:,} steps{f'; {wrong}' if wrong else ''}", file=sys.stderr, flush=True)
+        return {"model": name, "steps": steps, "seconds": seconds, "seed": seed, "wrong": wrong}
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, enumerate(names, 1)))
+
+
+def keep(found: list[dict[str, Any]], kernel: running.Kernel) -> None:
+    """Add runs to those that are kept."""
+    old = paths.read_stamp(storage.MODELS) or {"runs": []}
+    about = running.about(kernel)
+    shared = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "kernel": kernel.variant, "commit": about["commit"],
+              "version": about["version"]}
+    runs = [{**one, **shared, "wrong": one["wrong"].splitlines()[0] if one["wrong"] else ""} for one in found]
+    storage.MODELS.parent.mkdir(parents=True, exist_ok=True)
+    paths.write_whole(storage.MODELS, storage.text_of({"runs": [*old["runs"], *runs]}))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the programs, run the models, tell and keep what they say; return the exit status."""
+    kernel = running.Kernel(args.kernel, "", args.kernel)
+    boot.image_of(kernel.variant)
+    programs.build()
+    HOME.mkdir(parents=True, exist_ok=True)
+    found = measure(args.names or list(MODELS), args.minutes, args.jobs, kernel.variant)
+    if args.json:
+        print(json.dumps(found, indent=1))
+    why = running.unclean([kernel])
+    if why:
+        print(f"note: the steps are not kept: {why}", file=sys.stderr)
+    else:
+        keep(found, kernel)
+    return 1 if any(one["wrong"] for one in found) else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do what the command line asks for."""
+    parser = cli.Parser(prog="suites/models", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=f"only this model: {', '.join(MODELS)}")
+    parser.add_argument("--minutes", type=cli.number(1, 100000), default=10, metavar="N",
+                        help="how long each model runs (default 10)")
+    parser.add_argument("--jobs", type=cli.number(1, 64), default=1, metavar="N",
+                        help="guests at a time, with 2 CPUs and 4 GB each (default 1)")
+    parser.add_argument("--kernel", choices=["quire", "debug"], default="quire", help="our kernel (default: quire)")
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    args = parser.parse_args(argv)
+    wrong = [name for name in args.names if name not in MODELS]
+    if wrong:
+        parser.error(f"no model {', '.join(wrong)}; there are: {', '.join(MODELS)}")
+    try:
+        return run(args)
+    except (SuiteError, programs.ProgramsError, boot.BootError, OSError, ValueError, MemoryError) as error:
+        print(f"error: {cli.explain(error)}", file=sys.stderr)
+        return 1

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The runs of our models: what guests run, how their steps are read and added up, and what is said of a mismatch."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest import boot
+from suites import modelling, publishing, storage
+
+RIGHT = "seed 5\n# 70 steps done\nok 1\nseed 1005\n#  borrowed 3\n# 20 steps done, 3 a second\npswpin 1\npswpout 2\n"
+
+
+@pytest.fixture(name="host")
+def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A host with no kernel, whose guests say what `outputs` has of each; return the options of each guest."""
+    guests: list[dict[str, Any]] = []
+
+    def one(script: str, **options: Any) -> boot.Result:
+        guests.append({"script": script, **options})
+        wrong = "rmap" in options["append"] and "fork" in options["append"]
+        return boot.Result(1 if wrong else 0, RIGHT + "step 8 failed\n" * wrong, "")
+    monkeypatch.setattr(modelling.boot, "run", one)
+    monkeypatch.setattr(modelling.boot, "image_of", lambda variant: tmp_path)
+    monkeypatch.setattr(modelling.programs, "build", lambda: tmp_path)
+    monkeypatch.setattr(modelling, "HOME", tmp_path)
+    monkeypatch.setattr(modelling.running, "unclean", lambda kernels: "")
+    monkeypatch.setattr(modelling.running, "about", lambda kernel: {"commit": "abc", "version": "6.12"})
+    monkeypatch.setattr(storage, "MODELS", tmp_path / "models/steps.json")
+    return guests
+
+
+def test_steps_add_up(host: list[dict[str, Any]]) -> None:
+    """Each run adds to those that are kept, with seeds that no other guest has."""
+    assert modelling.main(["fork", "shm", "--minutes", "2"]) == modelling.main(["fork"]) == 0
+    assert [one["append"] for one in host] == ["quire=fork", "quire=shm,fork", "quire=fork"]
+    assert host[0]["numa"] == 2 and "-lt 120 ]" in host[0]["script"] and "for other in prezero" in host[0]["script"]
+    runs = publishing.paths.read_stamp(storage.MODELS)["runs"]
+    assert [(one["model"], one["steps"], one["seconds"]) for one in runs] == [
+        ("fork", 90, 120), ("shm", 90, 120), ("fork", 90, 600)]
+    assert runs[0]["seed"] != runs[1]["seed"]
+    text = publishing.modelled({"runs": runs})
+    assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | none |" in text and "270 steps without a mismatch" in text
+
+
+def test_mismatch(host: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that found a mismatch is kept with its seed, and its steps do not count."""
+    assert modelling.main(["rmap", "rmap-shared"]) == 1
+    runs = publishing.paths.read_stamp(storage.MODELS)["runs"]
+    assert not runs[0]["wrong"] and "status 1" in runs[1]["wrong"]
+    assert "step 8 failed" in capsys.readouterr().err
+    text = publishing.modelled({"runs": runs})
+    assert f"(from seed {runs[1]['seed']} on)" in text and "\n90 steps without" in text
+
+
+@pytest.mark.parametrize("name", list(modelling.MODELS))
+def test_script(name: str) -> None:
+    """What guests run is a script, and a model's own features are left alone."""
+    model = modelling.MODELS[name]
+    script = model.script(60, 7)
+    subprocess.run(["bash", "-n", "-c", script], check=True)
+    others = script.split("for other in ", 1)[1].split(";", 1)[0].split()
+    assert "\nseed=7\n" in script and sorted([*others, *model.features]) == sorted(modelling.FEATURES)
+
+
+def test_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says which models there are."""
+    with pytest.raises(SystemExit):
+        modelling.main(["nonesuch"])
+    assert "no model nonesuch; there are: fork, rmap" in capsys.readouterr().err
