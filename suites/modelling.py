@@ -27,7 +27,11 @@ from suites import running, storage
 from suites.suite import SuiteError
 
 HOME = paths.BUILD / "suites" / "models"
-STEPS = re.compile(r"^# (\d+) steps done", re.M)
+# What fork_model and rmap_model say of their steps.
+STEPS = re.compile(r"^# (?:\S+:)?(\d+) steps, ", re.M)
+PASSED = re.compile(r"^# PASSED: 1 / 1 ", re.M)
+# Both of the last lines of pressure.script(), if pages went to swap and came back.
+SWAPPED = re.compile(r"^pswpin [1-9]\d*\npswpout [1-9]", re.M)
 # What a guest may need besides the time that it is given: its start, the last run of the model, and its end.
 SPARE = 900
 # A CPU goes away and comes back, then a block of memory, if its pages can be moved within two seconds; then features.
@@ -42,11 +46,15 @@ FEATURES = ("fork", "prezero", "rmap", "shm", "text")
 
 @dataclass(frozen=True)
 class Model:
-    """A program with its arguments, the features that it is about, and the limit of its control group."""
+    """A program with its arguments, the features that it is about, and the limit of its control group.
+
+    `steps` are those of a run that passes, for a program that does not say how many they are.
+    """
 
     command: str
     features: tuple[str, ...]
     limit: str = "max"
+    steps: int = 0
 
     def script(self, seconds: int, seed: int) -> str:
         """Return what a guest runs for some seconds, with seeds from `seed` on."""
@@ -60,14 +68,14 @@ MODELS = {
     "fork": Model("fork_model $seed 2", ("fork",)),
     "rmap": Model("rmap_model 600 $seed deep", ("rmap",), "8M"),
     "rmap-shared": Model("rmap_model 600 $seed shared moved", ("rmap", "fork"), "8M"),
-    "shm": Model("shm_model $seed 10", ("shm", "fork")),
-    "shm-race": Model("shm_model $seed 10 race", ("shm", "fork")),
+    "shm": Model("shm_model $seed 10", ("shm", "fork"), steps=10 * 150),
+    "shm-race": Model("shm_model $seed 10 race", ("shm", "fork"), steps=10 * 4 * 400),
 }
 
 
-def steps_of(output: str) -> int:
-    """Return how many steps the runs of a model took that say that all was right."""
-    return sum(map(int, STEPS.findall(output)))
+def steps_of(model: Model, output: str) -> int:
+    """Return how many steps the runs of a model took."""
+    return model.steps * len(PASSED.findall(output)) + sum(map(int, STEPS.findall(output)))
 
 
 def run_guest(name: str, seconds: int, seed: int, kernel: str) -> tuple[int, str]:
@@ -81,7 +89,9 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> tuple[int, str
     wrong = splat.summary(result.splats) if result.splats else group.walks(result.output) or result.reason
     if not wrong and result.status:
         wrong = f"status {result.status}: {result.output.strip()[-400:]}"
-    return steps_of(result.output), wrong
+    if not wrong and not SWAPPED.search(result.output):
+        wrong = "there was no pressure: no page went to swap and came back"
+    return steps_of(model, result.output), wrong
 
 
 def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict[str, Any]]:

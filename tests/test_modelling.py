@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ import pytest
 from guest import boot
 from suites import modelling, publishing, storage
 
-RIGHT = "seed 5\n# 70 steps done\nok 1\nseed 1005\n#  borrowed 3\n# 20 steps done, 3 a second\npswpin 1\npswpout 2\n"
+RIGHT = "seed 5\n# 70 steps, seed 5\nok 1\n# fork_model.c:153:trees:20 steps, 3 a second\npswpin 1\npswpout 2\n"
 
 
 @pytest.fixture(name="host")
 def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """A host with no kernel, whose guests say what `outputs` has of each; return the options of each guest."""
+    """A host with no kernel, whose guests find a mismatch in rmap-shared alone; return the options of each guest."""
     guests: list[dict[str, Any]] = []
 
     def one(script: str, **options: Any) -> boot.Result:
@@ -36,12 +37,12 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[s
 
 def test_steps_add_up(host: list[dict[str, Any]]) -> None:
     """Each run adds to those that are kept, with seeds that no other guest has."""
-    assert modelling.main(["fork", "shm", "--minutes", "2"]) == modelling.main(["fork"]) == 0
-    assert [one["append"] for one in host] == ["quire=fork", "quire=shm,fork", "quire=fork"]
+    assert modelling.main(["fork", "rmap", "--minutes", "2"]) == modelling.main(["fork"]) == 0
+    assert [one["append"] for one in host] == ["quire=fork", "quire=rmap", "quire=fork"]
     assert host[0]["numa"] == 2 and "-lt 120 ]" in host[0]["script"] and "for other in prezero" in host[0]["script"]
     runs = publishing.paths.read_stamp(storage.MODELS)["runs"]
     assert [(one["model"], one["steps"], one["seconds"]) for one in runs] == [
-        ("fork", 90, 120), ("shm", 90, 120), ("fork", 90, 600)]
+        ("fork", 90, 120), ("rmap", 90, 120), ("fork", 90, 600)]
     assert runs[0]["seed"] != runs[1]["seed"]
     text = publishing.modelled({"runs": runs})
     assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | none |" in text and "270 steps without a mismatch" in text
@@ -55,6 +56,22 @@ def test_mismatch(host: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
     assert "step 8 failed" in capsys.readouterr().err
     text = publishing.modelled({"runs": runs})
     assert f"(from seed {runs[1]['seed']} on)" in text and "\n90 steps without" in text
+
+
+def test_steps_of_shm() -> None:
+    """Each passed run of shm_model took as many steps as its source says."""
+    source = (modelling.programs.SOURCE / "shm_model.c").read_text(encoding="utf-8")
+    value = {name: int(number) for name, number in re.findall(r"^#define (\w+) (\d+)$", source, re.M)}
+    said = "# PASSED: 1 / 1 tests passed.\n" * 2 + "# FAILED: 0 / 1 tests passed.\n"
+    assert modelling.steps_of(modelling.MODELS["shm"], said) == 2 * 10 * value["STEPS"]
+    assert modelling.steps_of(modelling.MODELS["shm-race"], said) == 2 * 10 * value["PROCS"] * value["RACE_STEPS"]
+
+
+def test_no_pressure(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in which nothing was swapped proves less than the table says, so it counts as a fault."""
+    monkeypatch.setattr(modelling.boot, "run", lambda *_, **__: boot.Result(0, RIGHT.replace("out 2", "out 0"), ""))
+    assert modelling.main(["fork"]) == 1 and not host
+    assert "no pressure" in publishing.paths.read_stamp(storage.MODELS)["runs"][0]["wrong"]
 
 
 @pytest.mark.parametrize("name", list(modelling.MODELS))

@@ -150,7 +150,7 @@ TEST_F_TIMEOUT(fork_model, random_trees, 3600)
 	}
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	seconds = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
-	printf("# %lu steps done, %.0f a second\n", *steps_done, *steps_done / seconds);
+	TH_LOG("%lu steps, %.0f a second", *steps_done, *steps_done / seconds);
 }
 
 int main(int argc, char **argv)

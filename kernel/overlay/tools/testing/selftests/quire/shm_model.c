@@ -289,7 +289,6 @@ TEST(random_use)
 	EXPECT_EQ(tables, shm_number("tables"));
 	EXPECT_LT(joined, shm_number("stats/tables_joined"));
 	printf("# %ld huge pages were made\n", vm_event("thp_collapse_alloc") - collapsed);
-	printf("# %u steps done\n", rounds * (race ? PROCS * RACE_STEPS : STEPS));
 }
 
 int main(int argc, char **argv)
