@@ -91,9 +91,20 @@ def listener(job: Job, kernel: Kernel, names: dict[str, int], count: int) -> Cal
     return listen
 
 
+def words(batch: list[Case], limit: float) -> list[str]:
+    """Return the arguments of suites/cases.sh after the first: a limit in seconds, and the commands with their names.
+
+    A command that runs joined cases may need time before the first of them, too.
+    """
+    if not batch[0].joined:
+        return [f"{limit:.0f}", *(f"{one.name} {one.command}" for one in batch)]
+    names = [one.name for one in batch]
+    return [f"{limit * (len(batch) + 1):.0f}", f"{names[0]} {batch[0].command} {limit:.0f} {' '.join(names)}"]
+
+
 def run_guest(batch: list[Case], kernel: Kernel, job: Job, listen: Callable[[str], None]) -> Said:
     """Run cases in one guest: those that it comes to, at least one. Raises SuiteError if there are none."""
-    command = [str(SCRIPT), str(job.suite.SETUP), f"{job.limit:.0f}", *(f"{one.name} {one.command}" for one in batch)]
+    command = [str(SCRIPT), str(job.suite.SETUP), *words(batch, job.limit)]
     result, complaint = sets.boot_script(command, kernel.variant, kernel.append, job.limit * LIMITS, on_output=listen,
                                          leaks=False, **{"plain_cpu": True, **job.options})
     with open(job.log(kernel), "a", encoding="utf-8") as log:

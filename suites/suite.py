@@ -21,10 +21,15 @@ class SuiteError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A case: its name, and its command line for a shell."""
+    """A case: its name, and its command line for a shell.
+
+    Cases that are `joined` run as one command, which gets a limit for each in seconds and their names as arguments, and
+    itself says when each begins and ends, as suites/cases.sh does.
+    """
 
     name: str
     command: str
+    joined: bool = False
 
 
 class Suite(Protocol):

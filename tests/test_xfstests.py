@@ -11,12 +11,25 @@ import pytest
 
 from suites import running, suite, xfstests
 
-# Writes what xfstests' own script leaves of a test.
+# Says and writes what xfstests' own script does of a test, without an end of the line while one runs.
 CHECK = """#!/bin/bash
-echo "check $1 on $FSTYP" >>"$DONE"
-mkdir -p "$RESULT_BASE/generic"
-[ "$BAD" != notrun ] || echo "no quota" | tee "$RESULT_BASE/$1.notrun"
-[ "$BAD" != fail ] || { echo "it differs" >"$RESULT_BASE/$1.out.bad"; exit 1; }
+echo "check $* on $FSTYP" >>"$DONE"
+[ "$BAD" != start ] || { echo "no scratch device"; exit 1; }
+for test; do
+	printf "%-12s %6s" $test
+	mkdir -p "$RESULT_BASE/generic"
+	case $BAD in
+	notrun) echo " [not run] no quota" ;;
+	fail) echo "- output mismatch (see $test)"; printf "    it differs\\n== x\\nno end" >"$RESULT_BASE/$test.out.bad" ;;
+	dirty) echo "_check_xfs_filesystem: filesystem on two is inconsistent (r)"; echo "(see $test.full for details)" ;;
+	hangs) echo "_check_xfs_filesystem: filesystem on two is inconsistent (r)"; sleep 30 ;;
+	slow) sleep 30 ;;
+	die) exit 1 ;;
+	later) [ $test != generic/002 ] || exit 1; echo " 2s" ;;
+	*) echo " 2s" ;;
+	esac
+done
+echo "Ran: $*"
 """
 TOOL = """#!/bin/bash
 echo "${0##*/} ${@: -1}" >>"$DONE"
@@ -24,38 +37,59 @@ echo "${0##*/} ${@: -1}" >>"$DONE"
 """
 
 
-def run_case(folder: Path, bad: str = "") -> tuple[int, str, list[str]]:
-    """Run the script of a case; return its status, what it prints, and what was started."""
+def run_cases(folder: Path, bad: str = "", limit: int = 20) -> tuple[dict[str, str], str, list[str]]:
+    """Run the script for two tests; return what suites/running.py takes from it, what it prints, and what was started.
+    """
     tools = folder / "bin"
     tools.mkdir()
-    for name in ("mountpoint", "umount", "wipefs", "mkfs.xfs"):
-        (tools / name).write_text(TOOL, encoding="utf-8")
+    (tools / "mkfs.xfs").write_text(TOOL, encoding="utf-8")
     (folder / "check").write_text(CHECK, encoding="utf-8")
-    for path in (*tools.iterdir(), folder / "check"):
+    for path in (tools / "mkfs.xfs", folder / "check"):
         path.chmod(0o755)
     done = subprocess.run(
-        ["bash", str(xfstests.SCRIPT), str(folder), "xfs", "generic/001"], text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        ["bash", str(xfstests.SCRIPT), str(folder), "xfs", str(limit), "generic/001", "generic/002"], text=True,
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "BAD": bad, "DONE": str(folder / "done"),
-             "RESULT_BASE": str(folder / "results"), "TEST_DEV": "one", "TEST_DIR": "here", "SCRATCH_DEV": "two",
-             "SCRATCH_MNT": "there"})
-    return done.returncode, done.stdout, (folder / "done").read_text(encoding="utf-8").splitlines()
+             "RESULT_BASE": str(folder / "results"), "TEST_DEV": "one"})
+    # As suites/cases.sh passes it on.
+    said = f"== generic/001\n{done.stdout}\n== generic/001 status {done.returncode}\n"
+    found = {name.split(":")[0]: outcome for name, outcome in xfstests.results(said).items()}
+    return found, done.stdout, (folder / "done").read_text(encoding="utf-8").splitlines()
 
 
 def test_passes(tmp_path: Path) -> None:
-    """A test begins with a new file system, and with none on the other disk."""
-    status, _, done = run_case(tmp_path)
-    assert status == 0
-    assert done == ["mountpoint here", "umount here", "mountpoint there", "umount there", "wipefs two", "mkfs.xfs one",
-                    "check generic/001 on xfs"]
+    """Tests run in one go and begin with a new file system."""
+    found, _, done = run_cases(tmp_path)
+    assert done == ["mkfs.xfs one", "check generic/001 generic/002 on xfs"]
+    assert found == {"generic/001": "pass", "generic/002": "pass"}
 
 
 @pytest.mark.parametrize(("bad", "outcome", "text"), [
-    ("notrun", "skip", "no quota"), ("fail", "fail", "it differs"), ("mkfs.xfs", "broken", "")])
+    ("notrun", "skip", "no quota"), ("fail", "fail", "it differs"), ("dirty", "fail", "inconsistent"),
+    ("start", "broken", "no scratch"), ("mkfs.xfs", "broken", "")])
 def test_does_not_pass(tmp_path: Path, bad: str, outcome: str, text: str) -> None:
-    """A test that does not run here is told apart from one that fails, and the output says why."""
-    status, output, _ = run_case(tmp_path, bad)
-    assert xfstests.outcome_of(status) == outcome and text in output
+    """A test that does not run here is told apart from one that fails, and the output says why.
+
+    A log without an end of its last line, and one that looks like the begin of a case, change nothing.
+    """
+    found, output, _ = run_cases(tmp_path, bad)
+    assert found == {"generic/001": outcome, "generic/002": outcome}
+    assert text in output
+
+
+@pytest.mark.parametrize(("bad", "expected"), [
+    ("slow", {"generic/001": "timeout"}), ("hangs", {"generic/001": "timeout"}), ("die", {"generic/001": "fail"}),
+    ("later", {"generic/001": "pass", "generic/002": "fail"})])
+def test_is_the_last(tmp_path: Path, bad: str, expected: dict[str, str]) -> None:
+    """A test that passes its limit, or in which xfstests' own script dies, is the last: others need another guest."""
+    assert run_cases(tmp_path, bad, 2)[0] == expected
+
+
+def test_words() -> None:
+    """Joined cases are one command, which knows the limit of each; others are a command each."""
+    assert running.words([suite.Case("g/1", "run", True), suite.Case("g/2", "run", True)], 30.0) == [
+        "90", "g/1 run 30 g/1 g/2"]
+    assert running.words([suite.Case("1", "run"), suite.Case("2", "walk 2")], 30.0) == ["30", "1 run", "2 walk 2"]
 
 
 def test_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +104,7 @@ def test_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                        ("005", "#! /bin/bash\n_begin_fstest mmap rw quick\n")):
         (tmp_path / "tests/generic" / name).write_text(text, encoding="utf-8")
     found = {part: {case.name: case.command for case in xfstests.cases(part)} for part in xfstests.PARTS}
-    assert found["rw-xfs"]["generic/001"].endswith(" xfs generic/001")
+    assert found["rw-xfs"]["generic/001"].endswith(f"xfstests_cases.sh {tmp_path} xfs")
     assert {part: list(names) for part, names in found.items()} == {
         "mmap-ext4": ["generic/005"], "mmap-xfs": ["generic/005"], "rw-ext4": ["generic/001"],
         "rw-xfs": ["generic/001"]}
