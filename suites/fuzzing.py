@@ -131,7 +131,7 @@ def build_it(source: Path | None) -> dict[str, str]:
         return wanted
     STAMP.unlink(missing_ok=True)
     if source:
-        checkout(source, wanted["commit"], SOURCE)
+        checkout(source, wanted["commit"], SOURCE, STAMP)
     (SOURCE / "sys/linux/quire.txt").write_text(told, encoding="utf-8")
     make("manager", "executor", "execprog")
     paths.write_whole(STAMP, json.dumps(wanted))

@@ -7,7 +7,6 @@ names, in build/suites/ltp, and that tree is left alone.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from typing import Any
 import sets
 from guest import cli, packages, paths
 from suites import compare
-from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, checkout, origin
+from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, build_once, checkout
 
 NAME = "ltp"
 HOME = paths.BUILD / "suites" / NAME
@@ -87,38 +86,29 @@ def _make(command: list[str], environment: dict[str, str]) -> None:
         raise SuiteError(f"{NAME}: `{' '.join(command)}` failed, {LOG.relative_to(paths.REPO)} says why: {advice}")
 
 
-def build(source: Path | None) -> dict[str, str]:
-    """Build and install the commit that a clone is at, unless that is done already, and return its origin.
-
-    Without a clone, take what was built last. Raises SuiteError.
-    """
-    known: dict[str, str] | None = paths.read_stamp(STAMP)
-    if source is None:
-        if known is None:
-            raise SuiteError(f"{NAME} is not built yet: name a git clone of it (make suites LTP=PATH, or "
-                             f"suites/run --source {NAME}=PATH)")
-        return known
-    wanted = origin(source)
-    if wanted == known:
-        return known
-    cli.progress(f"building {NAME} in build/suites")
+def _install(source: Path, wanted: dict[str, str]) -> None:
+    """Build and install a commit of a clone. Raises SuiteError."""
     packages.ensure("to build test suites")
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         raise SuiteError(f"this host has no {', '.join(missing)}, which {NAME} is built with: install them")
-    HOME.mkdir(parents=True, exist_ok=True)
+    checkout(source, wanted["commit"], SOURCE, STAMP)
     shutil.rmtree(INSTALLED, ignore_errors=True)
-    for path in (STAMP, LOG):
-        path.unlink(missing_ok=True)
-    checkout(source, wanted["commit"], SOURCE)
+    LOG.unlink(missing_ok=True)
     environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     compiler = "ccache gcc" if shutil.which("ccache") else "gcc"
     _make(["make", "autotools"], environment)
     _make(["./configure", f"--prefix={INSTALLED}", "--without-modules", f"CC={compiler}", "CFLAGS=-O2"], environment)
     for folder, goal in (*((one, "all") for one in (*LIBRARIES, *FOLDERS)), *((one, "install") for one in FOLDERS)):
         _make(["make", f"-j{os.cpu_count() or 1}", "-C", folder, goal], environment)
-    paths.write_whole(STAMP, json.dumps(wanted))
-    return wanted
+
+
+def build(source: Path | None) -> dict[str, str]:
+    """Build and install the commit that a clone is at, unless that is done already, and return its origin.
+
+    Without a clone, take what was built last. Raises SuiteError.
+    """
+    return build_once(NAME, STAMP, source, f"it (make suites LTP=PATH, or suites/run --source {NAME}=PATH)", _install)
 
 
 def listed(text: str) -> list[Case]:

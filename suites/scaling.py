@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from typing import Any
 
 from guest import boot, cli, paths
 from suites import publishing, running, storage
-from suites.suite import HERE, SuiteError, checkout, origin
+from suites.suite import HERE, SuiteError, build_once, checkout, origin
 
 NAME = "will-it-scale"
 HOME = paths.BUILD / "suites" / NAME
@@ -46,21 +45,9 @@ def programs() -> list[str]:
     return [f"{test}_{mode}" for test in TESTS for mode in MODES]
 
 
-def build(source: Path | None) -> dict[str, str]:
-    """Build the tests of the commit that a clone is at, or take what was built last; return its origin.
-
-    Raises SuiteError.
-    """
-    known: dict[str, str] | None = paths.read_stamp(STAMP)
-    if source is None:
-        if known is None:
-            raise SuiteError(f"{NAME} is not built yet: name a git clone of it (suites/scale --source PATH)")
-        return known
-    wanted = {**origin(source), "driver": hashlib.sha256(DRIVER.read_bytes()).hexdigest()}
-    if wanted == known:
-        return known
-    STAMP.unlink(missing_ok=True)
-    checkout(source, wanted["commit"], SOURCE)
+def _compile(source: Path, wanted: dict[str, str]) -> None:
+    """Build the tests from a commit of a clone. Raises SuiteError."""
+    checkout(source, wanted["commit"], SOURCE, STAMP)
     for test in TESTS:
         for mode, flags in MODES.items():
             command = ["gcc", "-O2", *flags, "-o", str(HOME / f"{test}_{mode}"), str(DRIVER),
@@ -68,8 +55,15 @@ def build(source: Path | None) -> dict[str, str]:
             done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if done.returncode:
                 raise SuiteError(f"{NAME}: {test} cannot be compiled: {done.stderr.strip().splitlines()[0]}")
-    paths.write_whole(STAMP, json.dumps(wanted))
-    return wanted
+
+
+def build(source: Path | None) -> dict[str, str]:
+    """Build the tests of the commit that a clone is at, or take what was built last; return its origin.
+
+    Raises SuiteError.
+    """
+    return build_once(NAME, STAMP, source, "it (suites/scale --source PATH)", _compile,
+                      lambda clone: {**origin(clone), "driver": hashlib.sha256(DRIVER.read_bytes()).hexdigest()})
 
 
 def script(chosen: list[str], tasks: int, clock: str) -> str:
@@ -140,7 +134,6 @@ def run(args: Any) -> int:
         boot.image_of(variant)
     if not shutil.which("gcc"):
         raise SuiteError("this host has no gcc: make packages")
-    HOME.mkdir(parents=True, exist_ok=True)
     known = build(Path(args.source) if args.source else None)
     chosen = [name for name in programs() if not args.only or name.startswith(tuple(args.only))]
     if not chosen:

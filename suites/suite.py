@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from guest import cli, paths
 
 HERE = Path(__file__).resolve().parent
 LIMIT_PASSED = 124  # the exit status that suites/cases.sh reports of a case which passed its limit
@@ -83,11 +86,35 @@ def origin(source: Path, revision: str = "HEAD") -> dict[str, str]:
     return {"commit": commit, "version": _git(source, "describe", "--tags", "--always", commit)}
 
 
-def checkout(source: Path, commit: str, folder: Path) -> None:
-    """Make a clone of a clone, at a commit of it, in place of what is in a folder. Raises SuiteError."""
+def checkout(source: Path, commit: str, folder: Path, stamp: Path) -> None:
+    """Make a clone of a clone, at a commit of it, in place of what is in a folder. Raises SuiteError.
+
+    The stamp, which says what is built of the folder, goes first.
+    """
+    stamp.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     _git(source, "clone", "-q", "--no-hardlinks", "--no-checkout", str(source.resolve()), str(folder))
     _git(folder, "checkout", "-q", "--detach", commit)
+
+
+def build_once(name: str, stamp: Path, source: Path | None, advice: str, work: Callable[[Path, dict[str, str]], None],
+               wanted: Callable[[Path], dict[str, str]] = origin) -> dict[str, str]:
+    """Build from a clone what a stamp does not say is built already, and return its origin, which `wanted` tells.
+
+    Without a clone, take what was built last; `advice` says how to name one. Raises SuiteError.
+    """
+    known: dict[str, str] | None = paths.read_stamp(stamp)
+    if source is None:
+        if known is None:
+            raise SuiteError(f"{name} is not built yet: name a git clone of {advice}")
+        return known
+    now = wanted(source)
+    if now != known:
+        cli.progress(f"building {name} in build/suites")
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        work(source, now)
+        paths.write_whole(stamp, json.dumps(now))
+    return now
 
 
 def skip_list(path: Path) -> dict[str, str]:

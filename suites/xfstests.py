@@ -6,7 +6,6 @@ A case is one of its tests. It is built from a clone of the tree that the user n
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -14,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from guest import cli, packages, paths
+from guest import packages, paths
 from suites import compare
-from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, checkout, origin
+from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, build_once, checkout
 
 NAME = "xfstests"
 HOME = paths.BUILD / "suites" / NAME
@@ -40,31 +39,23 @@ PARTS = {"mmap-ext4": Part("ext4", MAPS), "mmap-xfs": Part("xfs", MAPS),
 NOT_RUN = 77  # the exit status of xfstests_cases.sh for a test that does not run there
 
 
-def build(source: Path | None) -> dict[str, str]:
-    """Build a clone's HEAD, unless that is done already, and return its origin.
-
-    Without a clone, take what was built last. Raises SuiteError.
-    """
-    known: dict[str, str] | None = paths.read_stamp(STAMP)
-    if source is None:
-        if known is None:
-            raise SuiteError(f"{NAME} is not built yet: name a git clone of it (suites/run --source {NAME}=PATH)")
-        return known
-    wanted = origin(source)
-    if wanted == known:
-        return known
-    cli.progress(f"building {NAME} in build/suites")
+def _compile(source: Path, wanted: dict[str, str]) -> None:
+    """Build a commit of a clone. Raises SuiteError."""
     packages.ensure("to build xfstests")
-    HOME.mkdir(parents=True, exist_ok=True)
-    STAMP.unlink(missing_ok=True)
-    checkout(source, wanted["commit"], SOURCE)
+    checkout(source, wanted["commit"], SOURCE, STAMP)
     with open(LOG, "w", encoding="utf-8") as log:
         done = subprocess.run(["make", f"-j{os.cpu_count() or 1}", "-C", str(SOURCE)], check=False,
                               stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
     if done.returncode:
         raise SuiteError(f"{NAME} cannot be built, {LOG.relative_to(paths.REPO)} says why")
-    paths.write_whole(STAMP, json.dumps(wanted))
-    return wanted
+
+
+def build(source: Path | None) -> dict[str, str]:
+    """Build a clone's HEAD, unless that is done already, and return its origin.
+
+    Without a clone, take what was built last. Raises SuiteError.
+    """
+    return build_once(NAME, STAMP, source, f"it (suites/run --source {NAME}=PATH)", _compile)
 
 
 def groups_of(text: str) -> set[str]:

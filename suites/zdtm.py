@@ -8,7 +8,6 @@ CRIU's version.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest import cli, packages, paths
+from guest import packages, paths
 from suites import compare
-from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, checkout, origin
+from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, build_once, checkout, origin
 
 NAME = "zdtm"
 HOME = paths.BUILD / "suites" / NAME
@@ -57,24 +56,10 @@ def _version() -> str:
     return said.split("Version:")[-1].split()[0]
 
 
-def build(source: Path | None) -> dict[str, str]:
-    """Build the programs of CRIU's version from a clone, unless that is done already, and return their origin.
-
-    Without a clone, take what was built last. Raises SuiteError.
-    """
-    known: dict[str, str] | None = paths.read_stamp(STAMP)
-    if source is None:
-        if known is None:
-            raise SuiteError(f"{NAME} is not built yet: name a git clone of CRIU (suites/run --source {NAME}=PATH)")
-        return known
-    wanted = origin(source, f"v{_version()}")
-    if wanted == known:
-        return known
-    cli.progress(f"building {NAME} in build/suites")
+def _compile(source: Path, wanted: dict[str, str]) -> None:
+    """Build the programs from a commit of a clone. Raises SuiteError."""
     packages.ensure("to build test suites")
-    HOME.mkdir(parents=True, exist_ok=True)
-    STAMP.unlink(missing_ok=True)
-    checkout(source, wanted["commit"], SOURCE)
+    checkout(source, wanted["commit"], SOURCE, STAMP)
     wanted_names = sorted({*MEMORY.split(), *PROCESSES.split()})
     with open(LOG, "w", encoding="utf-8") as log:
         for folder in ("lib", "static", "transition"):
@@ -85,8 +70,15 @@ def build(source: Path | None) -> dict[str, str]:
     missing = [name for name in wanted_names if not _program(name)]
     if missing:
         raise SuiteError(f"{NAME}: {', '.join(missing)} cannot be built, {LOG.relative_to(paths.REPO)} says why")
-    paths.write_whole(STAMP, json.dumps(wanted))
-    return wanted
+
+
+def build(source: Path | None) -> dict[str, str]:
+    """Build the programs of CRIU's version from a clone, unless that is done already, and return their origin.
+
+    Without a clone, take what was built last. Raises SuiteError.
+    """
+    return build_once(NAME, STAMP, source, f"CRIU (suites/run --source {NAME}=PATH)", _compile,
+                      lambda clone: origin(clone, f"v{_version()}"))
 
 
 def _program(name: str) -> Path | None:
