@@ -32,8 +32,11 @@ STEPS = re.compile(r"^# (?:\S+:)?(\d+) steps, ", re.M)
 PASSED = re.compile(r"^# PASSED: 1 / 1 ", re.M)
 # Both of the last lines of pressure.script(), if pages went to swap and came back.
 SWAPPED = re.compile(r"^pswpin [1-9]\d*\npswpout [1-9]", re.M)
+# The CPU time of the control group that a model runs in, in microseconds.
+USED = re.compile(r"^(user|system)_usec (\d+)$", re.M)
 # What a guest may need besides the time that it is given: its start, the last run of the model, and its end.
 SPARE = 900
+CPUS = 2
 # A CPU goes away and comes back, then a block of memory, if its pages can be moved within two seconds; then features.
 BESIDE = """echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/system/cpu/cpu1/online
     block=$(ls -d /sys/devices/system/memory/memory[0-9]* | shuf -n 1)
@@ -60,7 +63,7 @@ class Model:
         """Return what a guest runs for some seconds, with seeds from `seed` on."""
         others = " ".join(one for one in FEATURES if one not in self.features)
         return pressure.script(f"{programs.FOLDER}/{self.command}", seconds, self.limit, seed,
-                               BESIDE.format(others=others))
+                               BESIDE.format(others=others)) + "\ngrep -E '^(user|system)_usec' little/cpu.stat"
 
 
 MODELS = {
@@ -78,12 +81,17 @@ def steps_of(model: Model, output: str) -> int:
     return model.steps * len(PASSED.findall(output)) + sum(map(int, STEPS.findall(output)))
 
 
-def run_guest(name: str, seconds: int, seed: int, kernel: str) -> tuple[int, str]:
-    """Run a model in a guest; return its steps, and what is wrong, "" for nothing."""
+def used(output: str, seconds: int) -> dict[str, float]:
+    """Return the parts of the CPUs' time that a model's processes spent in user space and in the kernel."""
+    return {mode: round(int(time) / 1e6 / (CPUS * seconds), 3) for mode, time in USED.findall(output)}
+
+
+def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]:
+    """Run a model in a guest; return its steps, what is wrong ("" for nothing), and the CPU time that it took."""
     model = MODELS[name]
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
     result = boot.run(group.with_walks(model.script(seconds, seed)), append=f"quire={','.join(model.features)}",
-                      timeout=seconds + SPARE * slowdown, **group.shape(kernel, numa=2))
+                      timeout=seconds + SPARE * slowdown, **group.shape(kernel, numa=2, cpus=CPUS))
     with open(HOME / f"{name}.log", "w", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason else ""))
     wrong = splat.summary(result.splats) if result.splats else group.walks(result.output) or result.reason
@@ -91,7 +99,7 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> tuple[int, str
         wrong = f"status {result.status}: {result.output.strip()[-400:]}"
     if not wrong and not SWAPPED.search(result.output):
         wrong = "there was no pressure: no page went to swap and came back"
-    return steps_of(model, result.output), wrong
+    return {"steps": steps_of(model, result.output), "wrong": wrong, **used(result.output, seconds)}
 
 
 def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict[str, Any]]:
@@ -102,9 +110,10 @@ def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict
         number, name = task
         seed = (first + number) * 1000000
         cli.progress(f"model {number} of {len(names)}: {name} for {minutes} min, from seed {seed} on")
-        steps, wrong = run_guest(name, seconds, seed, kernel)
-        print(f"{name}: {steps:,} steps{f'; {wrong}' if wrong else ''}", file=sys.stderr, flush=True)
-        return {"model": name, "steps": steps, "seconds": seconds, "seed": seed, "wrong": wrong}
+        found = run_guest(name, seconds, seed, kernel)
+        wrong = found["wrong"]
+        print(f"{name}: {found['steps']:,} steps{f'; {wrong}' if wrong else ''}", file=sys.stderr, flush=True)
+        return {"model": name, "seconds": seconds, "seed": seed, **found}
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(one, enumerate(names, 1)))

@@ -14,6 +14,7 @@ from guest import boot
 from suites import modelling, publishing, storage
 
 RIGHT = "seed 5\n# 70 steps, seed 5\nok 1\n# fork_model.c:153:trees:20 steps, 3 a second\npswpin 1\npswpout 2\n"
+USED = "user_usec 12000000\nsystem_usec 120000000\n"
 
 
 @pytest.fixture(name="host")
@@ -24,7 +25,7 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[s
     def one(script: str, **options: Any) -> boot.Result:
         guests.append({"script": script, **options})
         wrong = "rmap" in options["append"] and "fork" in options["append"]
-        return boot.Result(1 if wrong else 0, RIGHT + "step 8 failed\n" * wrong, "")
+        return boot.Result(1 if wrong else 0, RIGHT + "step 8 failed\n" * wrong + USED, "")
     monkeypatch.setattr(modelling.boot, "run", one)
     monkeypatch.setattr(modelling.boot, "image_of", lambda variant: tmp_path)
     monkeypatch.setattr(modelling.programs, "build", lambda: tmp_path)
@@ -45,7 +46,9 @@ def test_steps_add_up(host: list[dict[str, Any]]) -> None:
         ("fork", 90, 120), ("rmap", 90, 120), ("fork", 90, 600)]
     assert runs[0]["seed"] != runs[1]["seed"]
     text = publishing.modelled({"runs": runs})
-    assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | none |" in text and "270 steps without a mismatch" in text
+    assert runs[0]["system"] == 0.5 and runs[0]["user"] == 0.05
+    assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | 17 % | 2 % | none |" in text
+    assert "270 steps without a mismatch" in text
 
 
 def test_mismatch(host: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +57,8 @@ def test_mismatch(host: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
     runs = publishing.paths.read_stamp(storage.MODELS)["runs"]
     assert not runs[0]["wrong"] and "status 1" in runs[1]["wrong"]
     assert "step 8 failed" in capsys.readouterr().err
+    assert publishing.mean_share([{"seconds": 9}, *runs], "user") == publishing.mean_share(runs, "user")
+    assert publishing.mean_share([{"seconds": 9}], "user") == ""
     text = publishing.modelled({"runs": runs})
     assert f"(from seed {runs[1]['seed']} on)" in text and "\n90 steps without" in text
 
