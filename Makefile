@@ -13,8 +13,8 @@ WORKERS = -n $(JOBS) --dist worksteal --durations 10
 TESTS = $(PYTHON) tests/run.py --since $(BEGUN) $(WORKERS)
 BUILD = python3 -m guest.build
 
-.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-package soak suites coverage fuzz models matrix bench results clean \
-	distclean
+.PHONY: help packages kernel demo deb deb-tools apt-repo check quick lint check-debug check-races check-package soak \
+	suites coverage fuzz models matrix bench results clean distclean
 
 help:
 	@echo 'make demo         build all, then the benchmarks with the features off and on, side by side'
@@ -22,6 +22,7 @@ help:
 	@echo 'make quick        only the tests that your changes affect, on one kernel (SINCE=COMMIT)'
 	@echo 'make lint         style and static checks alone, no guest'
 	@echo 'make check-debug  the guest tests on a kernel with KASAN, lockdep and the other checkers'
+	@echo 'make check-races  the models of the features on a kernel with KCSAN, which finds data races (MINUTES=60 each)'
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
 	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH XFSTESTS=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
@@ -79,6 +80,10 @@ lint: packages
 check-debug: packages
 	@$(BUILD) debug
 	@$(TESTS) --name check-debug -m 'debug and not soak' --kernel debug
+
+check-races: packages
+	@$(BUILD) kcsan
+	@MINUTES=$(MINUTES) $(TESTS) --name check-races -m kcsan --timeout 0
 
 soak: packages
 	@$(BUILD) vanilla quire debug kcsan off

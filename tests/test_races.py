@@ -176,6 +176,7 @@ def fixture_kcsan() -> str:
 
 
 @pytest.mark.soak
+@pytest.mark.kcsan
 def test_a_deliberate_race_is_seen(kcsan: str) -> None:
     """The kernel has its checkers, and a race in our code is a splat: those of Linux alone are none."""
     assert not build.lost(build.asked(build.fragments_of(kcsan)), paths.BUILD / kcsan / "config")
@@ -187,6 +188,7 @@ def test_a_deliberate_race_is_seen(kcsan: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.kcsan
 @pytest.mark.parametrize("feature", WORK)
 def test_no_race_in_our_code(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, kcsan: str,
                              feature: str) -> None:
@@ -199,6 +201,7 @@ def test_no_race_in_our_code(guest: Callable[..., boot.Result], selftest_program
 
 
 @pytest.mark.soak
+@pytest.mark.kcsan
 def test_no_race_of_forks(guest: Callable[..., boot.Result], selftest_programs: Path, minutes: int, kcsan: str) -> None:
     """Writes, forks, pins, migration and reclaim at once: KCSAN reports nothing that involves our code.
 
