@@ -72,7 +72,7 @@ def cases(part: str) -> list[Case]:
     for test in tests:
         groups = groups_of(test.read_text(encoding="utf-8", errors="replace"))
         if "quick" in groups and groups & wanted.groups and not groups & wanted.others:
-            # Its own script takes half a minute to begin, and runs any number of tests.
+            # Its own script is slow to begin, and runs any number of tests.
             found.append(Case(f"{test.parent.name}/{test.name}", f"bash {SCRIPT} {SOURCE} {wanted.filesystem}",
                               joined=True))
     if not found:
