@@ -42,9 +42,11 @@ def run_cases(folder: Path, bad: str = "", limit: int = 20) -> tuple[dict[str, s
     """
     tools = folder / "bin"
     tools.mkdir()
-    (tools / "mkfs.xfs").write_text(TOOL, encoding="utf-8")
-    (folder / "check").write_text(CHECK, encoding="utf-8")
-    for path in (tools / "mkfs.xfs", folder / "check"):
+    (folder / "tests/generic").mkdir(parents=True)
+    for name in ("group.list", "001", "001.out", "002", "002.out", "002.cfg", "003", "003.out"):
+        (folder / "tests/generic" / name).touch()
+    for path, text in ((tools / "mkfs.xfs", TOOL), (tools / "mount", TOOL), (folder / "check", CHECK)):
+        path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
     done = subprocess.run(
         ["bash", str(xfstests.SCRIPT), str(folder), "xfs", str(limit), "generic/001", "generic/002"], text=True,
@@ -58,15 +60,17 @@ def run_cases(folder: Path, bad: str = "", limit: int = 20) -> tuple[dict[str, s
 
 
 def test_passes(tmp_path: Path) -> None:
-    """Tests run in one go and begin with a new file system."""
+    """Tests run in one go and begin with a new file system; xfstests' own script sees no others."""
     found, _, done = run_cases(tmp_path)
-    assert done == ["mkfs.xfs one", "check generic/001 generic/002 on xfs"]
+    assert done == ["mkfs.xfs one", "mount tests", "check generic/001 generic/002 on xfs"]
     assert found == {"generic/001": "pass", "generic/002": "pass"}
+    assert sorted(path.name for path in (tmp_path / "results.tests/generic").iterdir()) == [
+        "001", "001.out", "002", "002.cfg", "002.out", "group.list"]
 
 
 @pytest.mark.parametrize(("bad", "outcome", "text"), [
     ("notrun", "skip", "no quota"), ("fail", "fail", "it differs"), ("dirty", "fail", "inconsistent"),
-    ("start", "broken", "no scratch"), ("mkfs.xfs", "broken", "")])
+    ("start", "broken", "no scratch"), ("mkfs.xfs", "broken", ""), ("mount", "broken", "")])
 def test_does_not_pass(tmp_path: Path, bad: str, outcome: str, text: str) -> None:
     """A test that does not run here is told apart from one that fails, and the output says why.
 
