@@ -4,7 +4,9 @@
 A report has one or two stacks. It is ours if a function of one of them is in a file of ours, or was at a line in or
 beside an edit of our hooks, as the access was made: a race deep in Linux that only our call leads to is ours as well.
 Inlined functions count, which is why the kernel has debugging information. What an interrupt came to does not: it did
-not call for the access. A frame that cannot be found is taken for ours.
+not call for the access. Nor does a function whose allocation led to reclaim or compaction, which are about other pages
+than the function's. A frame that cannot be found is taken for ours, and KNOWN has what is none of ours although it is
+called beside an edit.
 """
 
 from __future__ import annotations
@@ -21,10 +23,18 @@ KIND = "race"
 ACCESS = re.compile(r"(race at unknown origin, with )?(read|write|read-write|assert no (accesses|writes))\b.* to 0x\w+ "
                     r"of \d+ bytes by ")
 FRAME = re.compile(r"(?:\? )?([\w.]+)\+0x([0-9a-f]+)/0x([0-9a-f]+)(?: \[(\w+)\])?$")
-INTERRUPT = re.compile(r"asm_(sysvec_\w+|common_interrupt)\+")
+# What begins something else than its caller's work: an interrupt, reclaim, or compaction.
+ENTRY = re.compile(r"(asm_(sysvec_\w+|common_interrupt)|try_to_free_pages|try_to_free_mem_cgroup_pages|node_reclaim|"
+                   r"try_to_compact_pages)\+")
 REORDERED = re.compile(r"\+-> reordered to: ")
 PLACE = re.compile(r"(.*?):(\d+|\?)(?: \(discriminator \d+\))?")
 HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+# Two functions of Linux whose accesses race, and why that is none of ours although one is called beside an edit.
+KNOWN = {
+    frozenset({"folio_lruvec_lock_irqsave", "next_uptodate_folio"}):
+        "filemap_map_pages() calls the latter, which sets the bit that locks a folio; the former reads the folio's "
+        "node from the same word, which never changes",
+}
 # The places of each frame.
 Places = dict[str, list["Place"]]
 
@@ -42,7 +52,7 @@ class Place:
 
 
 def stacks(report: str) -> list[list[str]]:
-    """Return the stacks of a report as "function+0xoffset/0xsize", each from the access out to an interrupt's entry."""
+    """Return the stacks of a report as "function+0xoffset/0xsize", each from the access out to an ENTRY."""
     found: list[list[str]] = []
     inside = False
     for line in map(str.strip, report.splitlines()):
@@ -51,7 +61,7 @@ def stacks(report: str) -> list[list[str]]:
             inside = True
         elif inside and FRAME.match(REORDERED.sub("", line)):
             found[-1].append(REORDERED.sub("", line))
-            inside = not INTERRUPT.match(line)
+            inside = not ENTRY.match(line)
         elif inside and line != "|":
             inside = False
     return found
@@ -137,7 +147,7 @@ def locate(frames: Iterable[str], vmlinux: Path) -> Places:
 
 
 def owned(report: str, known: Places, ours: Callable[[Place], bool]) -> list[Place] | None:
-    """Return the places of a report that are in our code, none for a race of Linux's own.
+    """Return the places of a report that are in our code, none for a race of Linux's own or one of KNOWN.
 
     None means that nobody can say: a report without a stack, or a frame that is nowhere in the kernel.
     """
@@ -145,6 +155,8 @@ def owned(report: str, known: Places, ours: Callable[[Place], bool]) -> list[Pla
     frames = [frame for stack in found for frame in stack]
     if not found or not all(found) or not all(known.get(frame) for frame in frames):
         return None
+    if frozenset(stack[0].partition("+")[0] for stack in found) in KNOWN:
+        return []
     return [place for frame in frames for place in known[frame] if ours(place)]
 
 

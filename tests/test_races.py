@@ -74,9 +74,11 @@ def test_a_report_is_read() -> None:
     assert races.stacks(ONE) == [["tick_sched_do_timer+0x10/0x20", "do_idle+0x30/0x40"]]
 
 
-def test_what_was_interrupted_is_no_part_of_it() -> None:
-    """A race between two interrupts is not ours because one of them came while our code ran."""
-    entry = "asm_sysvec_apic_timer_interrupt+0x1f/0x30"
+@pytest.mark.parametrize("entry", [
+    "asm_sysvec_apic_timer_interrupt+0x1f/0x30", "asm_common_interrupt+0x1/0x2", "try_to_free_pages+0x1f/0x30",
+    "try_to_free_mem_cgroup_pages+0x1f/0x30", "try_to_compact_pages+0x1f/0x30"])
+def test_what_was_interrupted_is_no_part_of_it(entry: str) -> None:
+    """A race is not ours because an interrupt came while our code ran, or because our code was short of memory."""
     below = "  zap_pmd_range+0x30/0x40"
     (one,) = splat.find(CONSOLE.replace(below, f"  {entry}\n[   12.000005]{below}"))
     assert races.stacks(one.text) == [["pt_leave+0x10/0x20", entry],
@@ -88,6 +90,16 @@ def test_either_stack_makes_a_race_ours() -> None:
     assert list(map(str, races.owned(TWO, PLACES, ours) or [])) == ["pt_leave (mm/quire/pt/pt.c:7)"]
     elsewhere = {**PLACES, "pt_leave+0x10/0x20": [races.Place("pt_leave", "mm/memory.c", 7)]}
     assert races.owned(TWO, elsewhere, ours) == []
+
+
+def test_known_races() -> None:
+    """A race that is known is none of ours, whoever calls; one of its functions with another is."""
+    (accesses,) = races.KNOWN
+    report, known = TWO, dict(PLACES)
+    for name, frame in zip(sorted(accesses), ("pt_leave+0x10/0x20", "copy_page_range+0x50/0x60"), strict=True):
+        new = f"{name}+0x1/0x2"
+        report, known[new] = report.replace(frame, new), [races.Place(name, "mm/quire/pt/pt.c", 7)]
+        assert bool(races.owned(report, known, ours)) == (name != sorted(accesses)[-1])
 
 
 @pytest.mark.parametrize("report, lacks", [
