@@ -20,7 +20,7 @@ from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, build_once, check
 NAME = "xfstests"
 HOME = paths.BUILD / "suites" / NAME
 SOURCE, STAMP, LOG = HOME / "source", HOME / "origin.json", HOME / "build.log"
-SETUP, SKIP, SCRIPT = HERE / "xfstests.sh", HERE / "xfstests.skip", HERE / "xfstests_cases.sh"
+SETUP, SKIP, SCRIPT = HERE / "xfstests.sh", HERE / "xfstests.skip", HERE / "xfstests_cases.py"
 MAPS, WRITES = {"mmap", "swap"}, {"aio", "io_uring", "rw"}
 
 
@@ -36,7 +36,7 @@ class Part:
 # Linux 6.12's ext4 has no large folios in the page cache; xfs has.
 PARTS = {"mmap-ext4": Part("ext4", MAPS), "mmap-xfs": Part("xfs", MAPS),
          "rw-ext4": Part("ext4", WRITES, MAPS), "rw-xfs": Part("xfs", WRITES, MAPS)}
-NOT_RUN = 77  # the exit status of xfstests_cases.sh for a test that does not run there
+NOT_RUN = 77  # the exit status of xfstests_cases.py for a test that does not run there
 
 
 def _compile(source: Path, wanted: dict[str, str]) -> None:
@@ -73,7 +73,7 @@ def cases(part: str) -> list[Case]:
         groups = groups_of(test.read_text(encoding="utf-8", errors="replace"))
         if "quick" in groups and groups & wanted.groups and not groups & wanted.others:
             # Its own script is slow to begin, and runs any number of tests.
-            found.append(Case(f"{test.parent.name}/{test.name}", f"bash {SCRIPT} {SOURCE} {wanted.filesystem}",
+            found.append(Case(f"{test.parent.name}/{test.name}", f"python3 {SCRIPT} {SOURCE} {wanted.filesystem}",
                               joined=True))
     if not found:
         raise SuiteError(f"{NAME} has no tests in {SOURCE.relative_to(paths.REPO)}: name a git clone of it again")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suites import running, suite, xfstests
+from suites import running, suite, xfstests, xfstests_cases
 
 # Says and writes what xfstests' own script does of a test, without an end of the line while one runs.
 CHECK = """#!/bin/bash
@@ -49,7 +49,7 @@ def run_cases(folder: Path, bad: str = "", limit: int = 20) -> tuple[dict[str, s
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
     done = subprocess.run(
-        ["bash", str(xfstests.SCRIPT), str(folder), "xfs", str(limit), "generic/001", "generic/002"], text=True,
+        ["python3", str(xfstests.SCRIPT), str(folder), "xfs", str(limit), "generic/001", "generic/002"], text=True,
         check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "BAD": bad, "DONE": str(folder / "done"),
              "RESULT_BASE": str(folder / "results"), "TEST_DEV": "one"})
@@ -89,6 +89,22 @@ def test_is_the_last(tmp_path: Path, bad: str, expected: dict[str, str]) -> None
     assert run_cases(tmp_path, bad, 2)[0] == expected
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_cut_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int) -> None:
+    """What check prints comes in pieces, which end anywhere: in a name, in a number, or at a line's end."""
+    text = ("FSTYP  -- xfs\n\ngeneric/001         10s\ngeneric/002        [not run] no quota\n"
+            "generic/003       - output mismatch (see generic/003.out.bad)\n    a\ngeneric/0041  2s\n"
+            "generic/004  12s\nRan: generic/001\n")
+    names = ["generic/001", "generic/002", "generic/003", "generic/004"]
+    listener = xfstests_cases.Listener(names, tmp_path)
+    for at in range(0, len(text), size):
+        listener.hear(text[at:at + size])
+    listener.close()
+    found = xfstests.results(capsys.readouterr().out)
+    assert list(found.values()) == ["pass", "skip", "fail", "pass"]
+    assert [name.split(":")[0] for name in found] == names
+
+
 def test_words() -> None:
     """Joined cases are one command, which knows the limit of each; others are a command each."""
     assert running.words([suite.Case("g/1", "run", True), suite.Case("g/2", "run", True)], 30.0) == [
@@ -108,7 +124,7 @@ def test_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                        ("005", "#! /bin/bash\n_begin_fstest mmap rw quick\n")):
         (tmp_path / "tests/generic" / name).write_text(text, encoding="utf-8")
     found = {part: {case.name: case.command for case in xfstests.cases(part)} for part in xfstests.PARTS}
-    assert found["rw-xfs"]["generic/001"].endswith(f"xfstests_cases.sh {tmp_path} xfs")
+    assert found["rw-xfs"]["generic/001"].endswith(f"xfstests_cases.py {tmp_path} xfs")
     assert {part: list(names) for part, names in found.items()} == {
         "mmap-ext4": ["generic/005"], "mmap-xfs": ["generic/005"], "rw-ext4": ["generic/001"],
         "rw-xfs": ["generic/001"]}
