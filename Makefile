@@ -6,6 +6,8 @@ FLAVOUR ?= amd64
 MINUTES ?= 60
 HOURS ?= 1
 JOBS ?= 2
+# Guests of suites and models at a time. With more CPUs in all than the host's, emulated ones slow each other.
+GUESTS ?= 1
 # Parts without a suite are those of ltp.
 SUITE ?= $(if $(PARTS),ltp,ltp kselftest stress-ng $(if $(CRIU),zdtm) $(if $(XFSTESTS),xfstests))
 BEGUN := $(shell date +%s)
@@ -26,7 +28,7 @@ help:
 	@echo 'make soak         the long runs, on the plain kernel, the debug kernel and the one with KCSAN (MINUTES=60 LTP=PATH)'
 	@echo 'make suites       other projects'"'"' tests on vanilla and quire, compared, for docs/trust.md (LTP=PATH CRIU=PATH XFSTESTS=PATH WILL_IT_SCALE=PATH)'
 	@echo 'make coverage     which lines of mm/quire the guest tests reach, for docs/coverage.md'
-	@echo 'make models       the steps of our models of the features, under pressure, for docs/trust.md (MINUTES=60 JOBS=2)'
+	@echo 'make models       the steps of our models of the features, under pressure, for docs/trust.md (MINUTES=60 GUESTS=1)'
 	@echo 'make fuzz         random system calls of syzkaller on all features, for docs/trust.md (HOURS=1 SYZKALLER=PATH)'
 	@echo 'make matrix       the hooks on each 6.12.y that apt offers, for docs/trust.md (CHECKS="check check-debug")'
 	@echo 'make bench        three columns: vanilla, quire off, quire on'
@@ -95,7 +97,7 @@ soak: packages
 suites: packages
 	@$(BUILD) vanilla quire
 	@status=0; for suite in $(SUITE); do \
-		suites/run $$suite --jobs $(JOBS) $(if $(LTP),--source 'ltp=$(LTP)') \
+		suites/run $$suite --jobs $(GUESTS) $(if $(LTP),--source 'ltp=$(LTP)') \
 			$(if $(CRIU),--source 'zdtm=$(CRIU)') $(if $(XFSTESTS),--source 'xfstests=$(XFSTESTS)') \
 			$(foreach part,$(PARTS),--part '$(part)') \
 			|| status=1; done; \
@@ -111,7 +113,7 @@ fuzz: packages
 
 models: packages
 	@$(BUILD) quire
-	@suites/models --minutes $(MINUTES) --jobs $(JOBS); status=$$?; suites/publish && exit $$status
+	@suites/models --minutes $(MINUTES) --jobs $(GUESTS); status=$$?; suites/publish && exit $$status
 
 matrix: packages
 	@suites/matrix $(foreach goal,$(CHECKS),--check '$(goal)'); status=$$?; suites/publish && exit $$status

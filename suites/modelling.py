@@ -154,7 +154,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=cli.number(1, 100000), default=10, metavar="N",
                         help="how long each model runs (default 10)")
     parser.add_argument("--jobs", type=cli.number(1, 64), default=1, metavar="N",
-                        help="guests at a time, with 2 CPUs and 4 GB each (default 1)")
+                        help="guests at a time, with 2 CPUs and 4 GB each (default 1; more CPUs than the host's slow "
+                        "all of them)")
     parser.add_argument("--kernel", choices=["quire", "debug"], default="quire", help="our kernel (default: quire)")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     args = parser.parse_args(argv)

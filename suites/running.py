@@ -295,7 +295,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=cli.seconds, default=300.0, metavar="SECONDS",
                         help="time limit of a case (default 300; the debug kernel has four times as much)")
     parser.add_argument("--jobs", type=cli.number(1, 64), default=1, metavar="N",
-                        help="guests at a time, with 2 CPUs and 3 GB each (default 1)")
+                        help="guests at a time, with 2 CPUs and 3 GB each (default 1; more CPUs than the host's slow "
+                        "all of them)")
     parser.add_argument("--json", action="store_true", help="print the summaries as JSON")
     args = parser.parse_args(argv)
     if args.suite not in SUITES:
