@@ -38,6 +38,9 @@ SOURCE, STAMP, WORK = HOME / "source", HOME / "origin.json", HOME / "work"
 CALLS_FILE, INIT = HERE / "fuzz.txt", HERE / "fuzz_init.sh"
 MANAGER, EXECUTOR = SOURCE / "bin/syz-manager", SOURCE / "bin/linux_amd64/syz-executor"
 OURS = "mm/quire/"
+# What is no work of the features: unit tests, which run at boot, and what each tracepoint consists of.
+TEST_FILE = re.compile(r"_test\.c$")
+TRACEPOINT = re.compile(r"(__traceiter|__probestub|trace_raw_output|trace_event_raw_event|perf_trace)_")
 # syzkaller's own calls that programs use besides ours; a star stands for any variant.
 CALLS = ("mmap", "munmap", "mremap", "mprotect", "madvise", "process_madvise", "mlock", "mlock2", "munlock", "mlockall",
          "munlockall", "msync", "mincore", "remap_file_pages", "memfd_create", "fallocate", "ftruncate", "userfaultfd",
@@ -196,12 +199,13 @@ def functions(text: str) -> tuple[int, int, list[str]]:
     """Return how many functions of ours there are and are reached, and the others' names, from the manager's table."""
     reached, missed = 0, []
     for line in csv.DictReader(text.splitlines()):
-        if OURS not in line["Filename"]:
+        name, file = line["Function"], line["Filename"]
+        if OURS not in file or TEST_FILE.search(file) or TRACEPOINT.match(name):
             continue
         if int(line["Covered PCs"]):
             reached += 1
         else:
-            missed.append(line["Function"])
+            missed.append(name)
     return reached + len(missed), reached, sorted(missed)
 
 
