@@ -34,6 +34,8 @@ PASSED = re.compile(r"^# PASSED: 1 / 1 ", re.M)
 SWAPPED = re.compile(r"^pswpin [1-9]\d*\npswpout [1-9]", re.M)
 # The CPU time of the control group that a model runs in, in microseconds.
 USED = re.compile(r"^(user|system)_usec (\d+)$", re.M)
+# How long the runs of a model took together, in seconds: the last may end after the time that was asked for.
+TOOK = re.compile(r"^took (\d+)$", re.M)
 # What a guest may need besides the time that it is given: its start, the last run of the model, and its end.
 SPARE = 900
 CPUS = 2
@@ -62,8 +64,9 @@ class Model:
     def script(self, seconds: int, seed: int) -> str:
         """Return what a guest runs for some seconds, with seeds from `seed` on."""
         others = " ".join(one for one in FEATURES if one not in self.features)
-        return pressure.script(f"{programs.FOLDER}/{self.command}", seconds, self.limit, seed,
-                               BESIDE.format(others=others)) + "\ngrep -E '^(user|system)_usec' little/cpu.stat"
+        work = pressure.script(f"{programs.FOLDER}/{self.command}", seconds, self.limit, seed,
+                               BESIDE.format(others=others))
+        return f"{work}\ngrep -E '^(user|system)_usec' little/cpu.stat\necho took $SECONDS"
 
 
 MODELS = {
@@ -99,7 +102,8 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]
         wrong = f"status {result.status}: {result.output.strip()[-400:]}"
     if not wrong and not SWAPPED.search(result.output):
         wrong = "there was no pressure: no page went to swap and came back"
-    return {"steps": steps_of(model, result.output), "wrong": wrong, **used(result.output, seconds)}
+    took = int((TOOK.findall(result.output) or [seconds])[-1])
+    return {"steps": steps_of(model, result.output), "wrong": wrong, "seconds": took, **used(result.output, took)}
 
 
 def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict[str, Any]]:
@@ -113,7 +117,7 @@ def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict
         found = run_guest(name, seconds, seed, kernel)
         wrong = found["wrong"]
         print(f"{name}: {found['steps']:,} steps{f'; {wrong}' if wrong else ''}", file=sys.stderr, flush=True)
-        return {"model": name, "seconds": seconds, "seed": seed, **found}
+        return {"model": name, "seed": seed, **found}
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(one, enumerate(names, 1)))

@@ -51,6 +51,14 @@ def test_steps_add_up(host: list[dict[str, Any]]) -> None:
     assert "270 steps without a mismatch" in text
 
 
+def test_a_run_that_takes_longer(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps a second and parts of the CPUs' time are of the time that a guest took, not of what was asked for."""
+    monkeypatch.setattr(modelling.boot, "run", lambda *_, **__: boot.Result(0, RIGHT + USED + "took 240\n", ""))
+    assert modelling.main(["fork", "--minutes", "2"]) == 0 and not host
+    (run,) = publishing.paths.read_stamp(storage.MODELS)["runs"]
+    assert (run["seconds"], run["system"], run["user"]) == (240, 0.25, 0.025)
+
+
 def test_mismatch(host: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     """A run that found a mismatch is kept with its seed, and its steps do not count."""
     assert modelling.main(["rmap", "rmap-shared"]) == 1
