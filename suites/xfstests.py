@@ -16,6 +16,7 @@ from typing import Any
 from guest import packages, paths
 from suites import compare
 from suites.suite import HERE, LIMIT_PASSED, Case, SuiteError, build_once, checkout
+from suites.xfstests_cases import BROKEN, NOT_RUN
 
 NAME = "xfstests"
 HOME = paths.BUILD / "suites" / NAME
@@ -36,7 +37,6 @@ class Part:
 # Linux 6.12's ext4 has no large folios in the page cache; xfs has.
 PARTS = {"mmap-ext4": Part("ext4", MAPS), "mmap-xfs": Part("xfs", MAPS),
          "rw-ext4": Part("ext4", WRITES, MAPS), "rw-xfs": Part("xfs", WRITES, MAPS)}
-NOT_RUN = 77  # the exit status of xfstests_cases.py for a test that does not run there
 
 
 def _compile(source: Path, wanted: dict[str, str]) -> None:
@@ -89,7 +89,7 @@ def outcome_of(status: int) -> str:
     """Return what an exit status means."""
     if status == LIMIT_PASSED:
         return "timeout"
-    return {0: "pass", NOT_RUN: "skip", 126: "broken", 127: "broken"}.get(status, "fail")
+    return {0: "pass", NOT_RUN: "skip", BROKEN: "broken", 127: "broken"}.get(status, "fail")
 
 
 def results(output: str) -> dict[str, str]:
