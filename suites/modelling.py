@@ -3,9 +3,10 @@
 
 A model is one of our selftests: processes do random things to their memory, and it knows what each page must hold. The
 kernel reclaims, compacts and swaps their pages meanwhile, a CPU and memory blocks go away and come back, and the
-features that the model is not about are switched off and on. Each guest begins with a seed of its own. The steps are
-added to those in suites/results/models, of which suites/publish makes a table in docs/trust.md. The exit status is 1 if
-a model or a checker of the features found a mismatch, or if the kernel complained.
+features that the model is not about are switched off and on. The debug kernel also lets allocations fail. Each guest
+begins with a seed of its own. The steps are added to those in suites/results/models, of which suites/publish makes a
+table in docs/trust.md. The exit status is 1 if a model or a checker of the features found a mismatch, or if the kernel
+complained.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import concurrent.futures
 import json
 import re
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -36,6 +38,8 @@ SWAPPED = re.compile(r"^pswpin [1-9]\d*\npswpout [1-9]", re.M)
 USED = re.compile(r"^(user|system)_usec (\d+)$", re.M)
 # How long the runs of a model took together, in seconds: the last may end after the time that was asked for.
 TOOK = re.compile(r"^took (\d+)$", re.M)
+# How many allocations failed on purpose.
+FAILED = re.compile(r"^failed (\d+)$", re.M)
 # What a guest may need besides the time that it is given: its start, the last run of the model, and its end.
 SPARE = 900
 CPUS = 2
@@ -46,6 +50,34 @@ BESIDE = """echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/sy
     for other in {others}; do
         for state in 0 1; do echo $state >/sys/kernel/mm/quire/$other/enabled; done
     done"""
+# On the debug kernel a tenth of the allocations fail that must not wait: those under a lock, and those that have
+# something to fall back on, to which huge pages belong with "defer". A model takes the failure of another, such as that
+# of fork(2), for a mismatch. No node of an XArray fails: if one does in the middle of a huge page's entries in the swap
+# cache, add_to_swap_cache() leaves empty ones, and swapoff(2) warns of them, with all features off, too. `times` counts
+# down. None fails any more when the model has ended, because the checkers allocate under locks.
+FAILING = "debug"
+SPARED = ("xas_alloc", "xas_nomem", "__xas_nomem")
+MOST = 10**9
+INJECT = """inject() {{
+    for one in failslab fail_page_alloc; do
+        (cd /sys/kernel/debug/$one && $1)
+    done
+}}
+start() {{
+    echo {spared[0]} >reject-start; echo {spared[1]} >reject-end
+    [ ! -e ignore-gfp-highmem ] || echo N >ignore-gfp-highmem
+    [ ! -e min-order ] || echo 0 >min-order
+    echo 0 >verbose; echo {most} >times; echo 10 >probability
+}}
+stop() {{ echo 0 >probability; echo failed $(({most} - $(cat times))); }}
+echo defer >/sys/kernel/mm/transparent_hugepage/defrag
+inject start
+(
+{work}
+)
+status=$?
+inject stop
+exit $status"""
 FEATURES = ("fork", "prezero", "rmap", "shm", "text")
 
 
@@ -61,12 +93,16 @@ class Model:
     limit: str = "max"
     steps: int = 0
 
-    def script(self, seconds: int, seed: int) -> str:
-        """Return what a guest runs for some seconds, with seeds from `seed` on."""
+    def script(self, seconds: int, seed: int, spare: tuple[str, str] | None = None) -> str:
+        """Return what a guest runs for some seconds, with seeds from `seed` on.
+
+        With `spare`, allocations fail, except for those by functions between these addresses.
+        """
         others = " ".join(one for one in FEATURES if one not in self.features)
-        work = pressure.script(f"{programs.FOLDER}/{self.command}", seconds, self.limit, seed,
-                               BESIDE.format(others=others))
-        return f"{work}\ngrep -E '^(user|system)_usec' little/cpu.stat\necho took $SECONDS"
+        work = "\n".join([pressure.script(f"{programs.FOLDER}/{self.command}", seconds, self.limit, seed,
+                                          BESIDE.format(others=others)),
+                          "grep -E '^(user|system)_usec' little/cpu.stat", "echo took $SECONDS"])
+        return INJECT.format(work=work, spared=spare, most=MOST) if spare else work
 
 
 MODELS = {
@@ -77,6 +113,24 @@ MODELS = {
     "shm": Model("shm_model $seed 10", ("shm", "fork"), steps=10 * 150),
     "shm-race": Model("shm_model $seed 10 race", ("shm", "fork"), steps=10 * 4 * 400),
 }
+
+
+def between(listing: str) -> tuple[str, str]:
+    """Return the addresses of the first of SPARED and of what follows the last, from what nm -n prints of a kernel.
+
+    Guests' kernels are not moved at boot.
+    """
+    rows = [line.split() for line in listing.splitlines()]
+    found = [number for number, row in enumerate(rows) if row[-1] in SPARED]
+    return f"0x{rows[found[0]][0]}", f"0x{rows[found[-1] + 1][0]}"
+
+
+def spared(kernel: str) -> tuple[str, str] | None:
+    """Return between which addresses allocations succeed in the guests of a kernel, None if all do."""
+    if kernel != FAILING:
+        return None
+    return between(subprocess.run(["nm", "-n", str(paths.BUILD / kernel / "vmlinux")], text=True, check=True,
+                                  stdout=subprocess.PIPE).stdout)
 
 
 def steps_of(model: Model, output: str) -> int:
@@ -93,7 +147,8 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]
     """Run a model in a guest; return its steps, what is wrong ("" for nothing), and the CPU time that it took."""
     model = MODELS[name]
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
-    result = boot.run(group.with_walks(model.script(seconds, seed)), append=f"quire={','.join(model.features)}",
+    script = model.script(seconds, seed, spared(kernel))
+    result = boot.run(group.with_walks(script), append=f"quire={','.join(model.features)}",
                       timeout=seconds + SPARE * slowdown, **group.shape(kernel, numa=2, cpus=CPUS))
     with open(HOME / f"{name}.log", "w", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason else ""))
@@ -102,8 +157,12 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]
         wrong = f"status {result.status}: {result.output.strip()[-400:]}"
     if not wrong and not SWAPPED.search(result.output):
         wrong = "there was no pressure: no page went to swap and came back"
+    failed = [int(number) for number in FAILED.findall(result.output)]
+    if not wrong and kernel == FAILING and not all([len(failed) == 2, *failed]):
+        wrong = "no allocations failed on purpose"
     took = int((TOOK.findall(result.output) or [seconds])[-1])
-    return {"steps": steps_of(model, result.output), "wrong": wrong, "seconds": took, **used(result.output, took)}
+    return {"steps": steps_of(model, result.output), "wrong": wrong, "seconds": took, "failed": sum(failed),
+            **used(result.output, took)}
 
 
 def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def test_steps_add_up(host: list[dict[str, Any]]) -> None:
     assert runs[0]["seed"] != runs[1]["seed"]
     text = publishing.modelled({"runs": runs})
     assert runs[0]["system"] == 0.5 and runs[0]["user"] == 0.05
-    assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | 17 % | 2 % | none |" in text
+    assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | 17 % | 2 % |  | none |" in text
     assert "270 steps without a mismatch" in text
 
 
@@ -87,12 +87,34 @@ def test_no_pressure(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
     assert "no pressure" in publishing.paths.read_stamp(storage.MODELS)["runs"][0]["wrong"]
 
 
+@pytest.mark.parametrize("said, wrong", [
+    ("failed 7\nfailed 1200\n", ""), ("failed 7\nfailed 0\n", "no allocations failed"),
+    ("failed 7\n", "no allocations failed"), ("", "no allocations failed")])
+def test_failing_allocations(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, said: str,
+                             wrong: str) -> None:
+    """On the debug kernel allocations fail, and a run in which none did is a fault."""
+    monkeypatch.setattr(modelling.boot, "run", lambda *_, **__: boot.Result(0, RIGHT + USED + said, ""))
+    monkeypatch.setattr(modelling, "spared", lambda kernel: ("0x10", "0x20") if kernel == "debug" else None)
+    assert modelling.main(["shm", "--kernel", "debug"]) == (1 if wrong else 0) and not host
+    (run,) = publishing.paths.read_stamp(storage.MODELS)["runs"]
+    assert run["wrong"].startswith(wrong) and bool(run["wrong"]) == bool(wrong)
+    if not wrong:
+        assert run["failed"] == 1207 and "| 1,207 | none |" in publishing.modelled({"runs": [run]})
+
+
+def test_where_no_allocation_fails() -> None:
+    """From the first of the functions to what follows the last of them, whatever else is between them."""
+    rows = ["10 T a", "20 t xas_alloc", "30 T xas_get_mark", "40 T xas_nomem", "50 t xas_nomem.cold", "60 T b"]
+    assert modelling.between("\n".join(rows)) == ("0x20", "0x50") and modelling.spared("quire") is None
+
+
 @pytest.mark.parametrize("name", list(modelling.MODELS))
 def test_script(name: str) -> None:
     """What guests run is a script, and a model's own features are left alone."""
     model = modelling.MODELS[name]
-    script = model.script(60, 7)
-    subprocess.run(["bash", "-n", "-c", script], check=True)
+    for script in (model.script(60, 7, ("0x10", "0x20")), model.script(60, 7)):
+        assert ("echo 0x20 >reject-end" in script) == ("inject stop" in script)
+        subprocess.run(["bash", "-n", "-c", script], check=True)
     others = script.split("for other in ", 1)[1].split(";", 1)[0].split()
     assert "\nseed=7\n" in script and sorted([*others, *model.features]) == sorted(modelling.FEATURES)
 
