@@ -244,7 +244,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.list:
             return 0
         if not tests:
-            print(run.line(run.Counter().counts))
+            print(run.line(run.Counter("quick").counts))
             return 0
         make_ready(any(map(wants_kernel, tests)))
     except (NothingToCompare, build.BuildError, tree.TreeError, OSError, MemoryError) as error:

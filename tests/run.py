@@ -23,10 +23,20 @@ COUNTS = paths.BUILD / "counts"
 
 
 class Counter:
-    """A pytest plugin that keeps the counts of the terminal reporter; an error counts as failed."""
+    """A pytest plugin that keeps the counts of the terminal reporter; an error counts as failed.
 
-    def __init__(self) -> None:
+    Each failure is kept at once, for a run that is ended before its last test.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count a failure, until the terminal reporter has counted all."""
+        if report.failed:
+            self.counts["failed"] += 1
+            keep(self.name, self.counts)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Read what has been reported."""
@@ -73,7 +83,7 @@ def phases(since: float) -> str:
 def run(name: str, arguments: list[str], since: float | None = None) -> int:
     """Run pytest; keep and print the counts, after the notes since a time (default: since this run began)."""
     import pytest
-    counter, begin = Counter(), time.time()
+    counter, begin = Counter(name), time.time()
     code = int(pytest.main(arguments, plugins=[counter]))
     paths.note("phases", phase=f"tests of {name}", seconds=round(time.time() - begin, 1))
     if code and not counter.counts["failed"]:

@@ -68,6 +68,15 @@ def test_suite_that_cannot_be_read_fails(tmp_path: Path) -> None:
     assert done.returncode
 
 
+def test_failures_outlive_a_run_that_is_ended(tmp_path: Path) -> None:
+    """A failure is kept before the last test has ended, and nothing is kept before the first failure."""
+    text = "import os\ndef test_a(): pass\ndef test_b(): {}\ndef test_c(): os._exit(3)\n"
+    assert run_suite(tmp_path, text.format("pass")).returncode == 3
+    assert not (tmp_path / "counts/sample").exists()
+    assert run_suite(tmp_path, text.format("1 / 0")).returncode == 3
+    assert json.loads((tmp_path / "counts/sample").read_text(encoding="utf-8"))["failed"] == 1
+
+
 def run_group(commands: list[list[str]], limit: float) -> list[group.Outcome]:
     """Run a group's script on the host."""
     done = subprocess.run(["bash", "-c", group.script(commands, limit)], text=True, check=False, timeout=120,
