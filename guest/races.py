@@ -6,11 +6,13 @@ beside an edit of our hooks, as the access was made: a race deep in Linux that o
 Inlined functions count, which is why the kernel has debugging information. What an interrupt came to does not: it did
 not call for the access. Nor does a function whose allocation led to reclaim or compaction, which are about other pages
 than the function's. A frame that cannot be found is taken for ours, and KNOWN has what is none of ours although it is
-called beside an edit.
+called beside an edit. With RACES=files in the environment, a race beside an edit does not count: it is noted, for a
+reader who may add it to KNOWN, and tests/run.py prints it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable
@@ -115,16 +117,16 @@ def edits(before: Path, after: Path, name: str) -> list[range]:
 
 
 class Ours:
-    """Says whether a place is in our code: in a file of the overlay, or at an edit."""
+    """Says whether a place is in our code: in a file of the overlay, or, unless only `files` count, at an edit."""
 
-    def __init__(self, base: Path, tree: Path, overlay: Path) -> None:
-        self.base, self.tree, self.overlay = base, tree, overlay
+    def __init__(self, base: Path, tree: Path, overlay: Path, files: bool = False) -> None:
+        self.base, self.tree, self.overlay, self.files = base, tree, overlay, files
         self.edits: dict[str, list[range]] = {}
 
     def __call__(self, place: Place) -> bool:
         if (self.overlay / place.file).is_file():
             return True
-        if not (self.base / place.file).is_file():
+        if self.files or not (self.base / place.file).is_file():
             return False
         if place.file not in self.edits:
             self.edits[place.file] = edits(self.base, self.tree, place.file)
@@ -165,10 +167,14 @@ def split(found: list[splat.Splat], vmlinux: Path) -> tuple[list[splat.Splat], l
     races = [one for one in found if one.kind == KIND]
     if not races:
         return found, []
-    ours = Ours(paths.BASE, paths.TREE, paths.OVERLAY)
+    trees = (paths.BASE, paths.TREE, paths.OVERLAY)
+    files = os.environ.get("RACES") == "files"
     try:
         known = locate((frame for one in races for stack in stacks(one.text) for frame in stack), vmlinux)
     except (OSError, subprocess.CalledProcessError):
         return found, []
-    foreign = [one for one in races if owned(one.text, known, ours) == []]
+    foreign = [one for one in races if owned(one.text, known, Ours(*trees, files=files)) == []]
+    for one in foreign if files else []:
+        if beside := owned(one.text, known, Ours(*trees)):
+            paths.note("races", places=[str(place) for place in beside], text=one.text)
     return [one for one in found if one not in foreign], foreign

@@ -4,7 +4,7 @@
 
 The counts of each run are kept in build/counts. A run that never reached its tests (a failed build, an error while
 collecting) counts as one failed. Before the counts, the output says how long the builds, the tests and their guests
-took, and which guests were started again.
+took, which guests were started again, and which data races need a reader.
 """
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ def restarts(since: float) -> str:
     return "\n".join([f"guests started again: {len(found)}", *(f"  {one['test']}: {one['reason']}" for one in found)])
 
 
+def races(since: float) -> str:
+    """Return the races since a time that a reader must judge, whole, "" for none."""
+    found = paths.notes("races", since)
+    return "\n".join(f"a data race beside an edit, which did not count: {', '.join(one['places'])}\n{one['text']}\n"
+                     for one in found)
+
+
 def guests(since: float) -> str:
     """Report how many guests the tests started since a time, and how long they took: start, command, end."""
     found = paths.notes("guests", since)
@@ -92,6 +99,7 @@ def run(name: str, arguments: list[str], since: float | None = None) -> int:
     print(phases(begin if since is None else since))
     print(guests(begin))
     print(restarts(begin))
+    print(races(begin), end="")
     print(line(counter.counts), flush=True)
     return code
 
@@ -113,6 +121,7 @@ def total(names: list[str]) -> int:
     print(phases(0))
     print(guests(0))
     print(restarts(0))
+    print(races(0), end="")
     print(line(counts), flush=True)
     return 1 if counts["failed"] else 0
 

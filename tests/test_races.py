@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pressure
+import run
 from guest import boot, build, paths, races, splat
 
 # What runs for each feature, with its boot option, again and again while $seed grows.
@@ -20,6 +21,9 @@ WORK = {
     "prezero": ("prezero", "prezero_stress 10 $seed 3"),
     "text": ("on", "text_stress 10 $seed"),
 }
+
+# Seconds that a guest may need besides the time that its test is given: the last command, the features' walks, the end.
+SPARE = 600
 
 CONSOLE = """\
 [   12.000000] ==================================================================
@@ -130,7 +134,8 @@ def test_a_guest_fails_for_our_races_alone(monkeypatch: pytest.MonkeyPatch, tmp_
         "sh", "-c", f"cat {tmp_path}/said >&2; {protocol} >{folder}/protocol"])
     monkeypatch.setattr(races, "locate", lambda *_: {
         **PLACES, "pt_leave+0x10/0x20": [races.Place("pt_leave", file, 7)]})
-    monkeypatch.setattr(races, "Ours", lambda *_: ours)
+    monkeypatch.setattr(races, "Ours", lambda *_, **__: ours)
+    monkeypatch.delenv("RACES", raising=False)
     result = boot.run("true", memory="1G", timeout=60, kvm=False)
     assert result.status == status and len(result.foreign) == foreign
     assert [one.kind for one in result.splats] == [races.KIND] * (1 - foreign)
@@ -163,6 +168,30 @@ def test_edits_and_overlay(tmp_path: Path) -> None:
     assert [line for line in range(1, 42) if belongs(races.Place("f", "mm/x.c", line))] == list(range(17, 24))
     assert belongs(races.Place("f", "mm/y.c", 1))
     assert not belongs(races.Place("f", "mm/z.c", 1))
+    belongs = races.Ours(before, after, overlay, files=True)
+    assert not belongs(races.Place("f", "mm/x.c", 20)) and belongs(races.Place("f", "mm/y.c", 1))
+
+
+@pytest.mark.parametrize("said, counts", [(None, True), ("", True), ("files", False)])
+def test_a_race_beside_an_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str | None, counts: bool) -> None:
+    """RACES=files says that a race beside an edit does not count; it is noted for a reader then. One in a file does."""
+    monkeypatch.delenv("RACES", raising=False)
+    if said is not None:
+        monkeypatch.setenv("RACES", said)
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+
+    def rule(*_: Path, files: bool = False) -> Callable[[races.Place], bool]:
+        return lambda place: place.file.startswith("mm/quire") or (not files and place.file == "mm/memory.c")
+
+    monkeypatch.setattr(races, "Ours", rule)
+    found = [one for one in splat.find(CONSOLE) if one.kind == races.KIND]
+    monkeypatch.setattr(races, "locate", lambda *_: PLACES)
+    assert races.split(found, tmp_path / "vmlinux") == (found, [])
+    elsewhere = {**PLACES, "pt_leave+0x10/0x20": [races.Place("pt_leave", "mm/gup.c", 7)]}
+    monkeypatch.setattr(races, "locate", lambda *_: elsewhere)
+    assert races.split(found, tmp_path / "vmlinux") == ((found, []) if counts else ([], found))
+    noted = run.races(0)
+    assert ("zap_pmd_range (mm/memory.c:70)" in noted and "copy_page_range / pt_leave" in noted) != counts
 
 
 def test_a_real_program(tmp_path: Path) -> None:
@@ -207,7 +236,7 @@ def test_no_race_in_our_code(guest: Callable[..., boot.Result], selftest_program
     """Random use of a feature during reclaim, for the given time: KCSAN reports nothing that involves our code."""
     features, *commands = WORK[feature]
     script = pressure.script("\n".join(f"{selftest_programs}/{command}" for command in commands), minutes * 60)
-    result = guest(script, kernel=kcsan, append=f"quire={features}", timeout=minutes * 60 + 1800, walks=True)
+    result = guest(script, kernel=kcsan, append=f"quire={features}", timeout=minutes * 60 + SPARE, walks=True)
     print(f"{len(result.foreign)} races of Linux's own:", *(one.title for one in result.foreign), sep="\n  ")
     assert result.status == 0, result.output[-4000:]
 
@@ -220,5 +249,5 @@ def test_no_race_of_forks(guest: Callable[..., boot.Result], selftest_programs: 
     It makes its own pressure, and switches its own swap off, for which more pressure would leave too little memory.
     """
     result = guest(f"{selftest_programs}/fork_race {minutes * 60}", kernel=kcsan, append="quire=fork",
-                   timeout=minutes * 60 + 1800, walks=True)
+                   timeout=minutes * 60 + SPARE, walks=True)
     assert result.status == 0, result.output[-4000:]
