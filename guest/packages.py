@@ -43,7 +43,7 @@ LATER: dict[str, tuple[str, ...]] = {
     "to build test suites": ("git", "autoconf", "automake", "m4", "pkg-config|pkgconf", "libcap-dev", "libnuma-dev",
                              "libpopt-dev"),
     "to build xfstests": ("git", "autoconf", "automake", "libtool-bin", "m4", "pkg-config|pkgconf", "acl", "attr", "bc",
-                          "gawk", "libacl1-dev", "libaio-dev", "libattr1-dev", "libcap-dev", "libgdbm-dev",
+                          "fio", "gawk", "libacl1-dev", "libaio-dev", "libattr1-dev", "libcap-dev", "libgdbm-dev",
                           "liburing-dev", "psmisc", "uuid-dev", "xfslibs-dev", "xfsprogs"),
     "for a machine": ("mmdebstrap", "e2fsprogs"),
     "for an apt repository": ("apt-utils", "dpkg-dev", "gpg", "gpg-agent"),
