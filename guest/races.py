@@ -169,12 +169,13 @@ def split(found: list[splat.Splat], vmlinux: Path) -> tuple[list[splat.Splat], l
         return found, []
     trees = (paths.BASE, paths.TREE, paths.OVERLAY)
     files = os.environ.get("RACES") == "files"
+    counts, ours = Ours(*trees, files=files), Ours(*trees)
     try:
         known = locate((frame for one in races for stack in stacks(one.text) for frame in stack), vmlinux)
     except (OSError, subprocess.CalledProcessError):
         return found, []
-    foreign = [one for one in races if owned(one.text, known, Ours(*trees, files=files)) == []]
+    foreign = [one for one in races if owned(one.text, known, counts) == []]
     for one in foreign if files else []:
-        if beside := owned(one.text, known, Ours(*trees)):
+        if beside := owned(one.text, known, ours):
             paths.note("races", places=[str(place) for place in beside], text=one.text)
     return [one for one in found if one not in foreign], foreign

@@ -19,23 +19,27 @@ from guest import paths
 MAKE = """#!/bin/sh
 echo "made $1, RACES=$RACES"
 mkdir -p build/counts
-eval "$(eval "echo \\"\\$$(echo "$1" | tr - _)\\"")"
+eval "$(printenv "$(echo "$1" | tr - _)")"
 [ -e build/counts/$1 ] || echo '{"passed": 2}' >build/counts/$1
 """
+# Says the seconds in the file "now".
+DATE = "#!/bin/sh\ncat now\n"
 FAIL = """echo '{"passed": 1, "failed": 1}' >build/counts/$1; exit 2"""
 ENDS = r"^\d+ passed, \d+ failed, \d+ skipped$"
 
 
 @pytest.fixture(name="clone")
 def fixture_clone(tmp_path: Path) -> Path:
-    """A folder with all that .ci/run needs, and the fake make(1)."""
+    """A folder with all that .ci/run needs, the fake make(1), and a date(1) whose time stands still."""
     guest = (str(file.relative_to(paths.REPO)) for file in paths.REPO.glob("guest/*.py"))
     for name in (".ci/run", "tests/run.py", *guest):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(paths.REPO / name, tmp_path / name)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/make").write_text(MAKE, encoding="utf-8")
-    (tmp_path / "bin/make").chmod(0o755)
+    for name, text in (("make", MAKE), ("date", DATE)):
+        (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "now").write_text("0\n", encoding="utf-8")
     return tmp_path
 
 
@@ -45,7 +49,7 @@ def start(clone: Path, limit: int, needed: int, goals: dict[str, str]) -> subpro
     script = re.sub(r"^NEEDED=\d+$", f"NEEDED={needed}", re.sub(r"^LIMIT=\d+$", f"LIMIT={limit}", script, flags=re.M),
                     flags=re.M)
     (clone / ".ci/run").write_text(script, encoding="utf-8")
-    environment = {**os.environ, "PATH": f"{clone}/bin:{os.environ['PATH']}", **goals}
+    environment = {**os.environ, "RACES": "", "PATH": f"{clone}/bin:{os.environ['PATH']}", **goals}
     return subprocess.Popen(["sh", ".ci/run"], cwd=clone, env=environment, text=True, stdout=subprocess.PIPE,
                             start_new_session=True)
 
@@ -53,7 +57,8 @@ def start(clone: Path, limit: int, needed: int, goals: dict[str, str]) -> subpro
 @pytest.mark.parametrize("goals, status, ends", [
     ({}, 0, "6 passed, 0 failed"), ({"check": FAIL}, 1, "5 passed, 1 failed"),
     ({"check_debug": FAIL}, 1, "5 passed, 1 failed"), ({"check_races": FAIL}, 1, "5 passed, 1 failed"),
-    ({"check_races": "kill -KILL $PPID"}, 1, "6 passed, 0 fail"), ({"check_races": "exit 124"}, 1, "4 passed, 1 fail")])
+    ({"check_races": """echo '{"passed": 2}' >build/counts/$1; kill -KILL $PPID"""}, 1, "6 passed, 0 failed"),
+    ({"check_races": "exit 124"}, 1, "4 passed, 1 failed")])
 def test_all_goals_count(clone: Path, goals: dict[str, str], status: int, ends: str) -> None:
     """All three goals run whichever fails, and the sum is the last line. Only the last looks at our files alone."""
     done = start(clone, 5100, 2400, goals)
@@ -73,8 +78,8 @@ def test_no_time_is_left(clone: Path) -> None:
 @pytest.mark.parametrize("before, status, ends", [
     ("", 0, "4 passed, 0 failed"), ("""echo '{"failed": 1}' >build/counts/$1;""", 1, "4 passed, 1 failed")])
 def test_cut_short(clone: Path, before: str, status: int, ends: str) -> None:
-    """A goal that is cut short counts for nothing, but for the tests that had failed."""
-    done = start(clone, 10, 1, {"check_races": f"{before} sleep 600"})
+    """A goal that is cut short counts for nothing, but for the tests that had failed. Its time passes at once here."""
+    done = start(clone, 5100, 2400, {"check_races": f"{before} echo 5100 >now; sleep 600 & kill $PPID; wait"})
     said = done.communicate(timeout=60)[0]
     assert done.returncode == status and said.splitlines()[-1].startswith(ends), said
     assert "note: make check-races did not end in" in said
@@ -82,7 +87,7 @@ def test_cut_short(clone: Path, before: str, status: int, ends: str) -> None:
 
 def test_interrupted(clone: Path) -> None:
     """Nothing of the last goal goes on when the script is ended."""
-    done = start(clone, 5100, 1, {"check_races": "echo $$ >pid; sleep 600 & wait"})
+    done = start(clone, 5100, 1, {"check_races": "sleep 600 & echo $$ >pid; wait"})
     pid = clone / "pid"
     while not pid.exists() or not pid.read_text(encoding="utf-8"):
         time.sleep(0.05)
