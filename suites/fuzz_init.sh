@@ -26,6 +26,12 @@ mount -o loop /run/text $root/syz-inputs
 head -c 8M /dev/zero | tr '\0' '\220' >$root/syz-inputs/program
 chmod 777 $root/syz-inputs/program
 
+# A process whose page tables programs can join. It runs from that filesystem, so text looks after its program.
+cp "$(readlink -f /usr/bin/python3)" $root/syz-inputs/python
+while sleep 1; do
+	PYTHONHOME=/usr chroot $root /syz-inputs/python "${0%/*}/fuzz_user.py" /dev/shm/quire
+done &>/dev/null &
+
 echo 512M >/sys/block/zram0/disksize
 mkswap -q /dev/zram0
 swapon /dev/zram0

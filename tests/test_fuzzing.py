@@ -15,7 +15,7 @@ import pytest
 
 from guest import boot, build, paths
 from quirelib.knobs import KNOBS
-from suites import fuzzing, publishing, storage
+from suites import fuzz_user, fuzzing, publishing, storage
 
 # Stands for syzkaller's manager: it finds one crash, shows its table, and writes its numbers again when it is ended.
 MANAGER = r"""#!{python}
@@ -76,6 +76,18 @@ def test_description_has_each_knob() -> None:
         assert not knob.words or words == ["cpu", "dma"]
     for feature in {knob.feature for knob in KNOBS}:
         assert f"/sys/kernel/mm/quire/{feature}/enabled" in told
+
+
+def test_a_file_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs can open a file of which another process has written each page through a mapping, round after round."""
+    monkeypatch.setattr(fuzz_user, "ROUNDS", 3)
+    monkeypatch.setattr(fuzz_user.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(sys, "argv", ["fuzz_user.py", str(tmp_path / "quire")])
+    fuzz_user.main()
+    written = (tmp_path / "quire").read_bytes()
+    assert len(written) == fuzz_user.SIZE and set(written[::4096]) == {2}
+    name = re.search(r"fuzz_user.py\" (\S+)$", fuzzing.INIT.read_text(encoding="utf-8"), re.M)
+    assert name and f'string["{name[1]}"]' in fuzzing.description()
 
 
 def test_described_calls() -> None:
