@@ -403,7 +403,9 @@ static inline struct folio *quire_text_reserved(struct address_space *mapping, p
  *
  * Vanilla: does the same when a file is opened for writing, but does not check again
  * under the lock: what it saw may have been a collapse that then found a writer, and
- * the pages it drops may be that writer's, not yet on disk.
+ * the pages it drops may be that writer's, not yet on disk. Nor does it keep the file
+ * marked while it drops pages: when the last huge one has gone, another writer does not
+ * wait, and what that one writes may be dropped, too.
  *
  * Context: may sleep; takes the invalidate_lock for writing.
  * Return: true: it is done, and Linux need not do it.

@@ -62,24 +62,28 @@ static struct {
 	DECLARE_BITMAP(done, HPAGE_PMD_NR);	/* (W) pages that were copied */
 } text_copy;
 
-/* debugfs text_hold: a test writes 1, reads 2 once a block has been copied, writes 0. */
 static u32 text_hold;
 
-/*
- * Wait, at most a minute, for a test that wants to do something meanwhile. The only
- * lock held is that of the new folio, which nobody else knows.
+/**
+ * quire_text_hold - wait for a test that wants to do something meanwhile
+ * @place: TEXT_HOLD_COPIED or TEXT_HOLD_DROP
+ *
+ * A test writes a place to debugfs text_hold, reads the next number once somebody waits there, and
+ * writes 0. Nobody waits for longer than a minute, and without CONFIG_QUIRE_DEBUG nobody waits.
+ *
+ * Context: may sleep. The caller may hold locks.
  */
-static void text_wait_for_test(void)
+void quire_text_hold(u32 place)
 {
 	int i;
 
-	if (!IS_ENABLED(CONFIG_QUIRE_DEBUG) || READ_ONCE(text_hold) != 1)
+	if (!IS_ENABLED(CONFIG_QUIRE_DEBUG) || READ_ONCE(text_hold) != place)
 		return;
-	WRITE_ONCE(text_hold, 2);
-	for (i = 0; i < 6000 && READ_ONCE(text_hold) == 2; i++)
+	WRITE_ONCE(text_hold, place + 1);
+	for (i = 0; i < 6000 && READ_ONCE(text_hold) == place + 1; i++)
 		msleep(10);
 	/* Not if the test has let go, and asks again. */
-	cmpxchg(&text_hold, 2, 0);
+	cmpxchg(&text_hold, place + 1, 0);
 }
 
 static bool text_known(const struct inode *inode)
@@ -150,7 +154,8 @@ static void text_copy_block(struct address_space *mapping, pgoff_t start, struct
 	}
 	if (all)
 		text_count(TEXT_COPIED_AHEAD, 1);
-	text_wait_for_test();
+	/* The only lock held is that of the new folio, which nobody else knows. */
+	quire_text_hold(TEXT_HOLD_COPIED);
 }
 
 /**

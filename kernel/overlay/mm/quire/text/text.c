@@ -200,13 +200,22 @@ void __quire_text_mapped(struct vm_area_struct *vma)
 		trace_text_map(file_inode(file), start, end);
 }
 
+/*
+ * Empty a file's page cache for a writer, unless another writer has just done so. The count stays
+ * raised meanwhile. The last huge folio may go before the last page does, and a second writer that
+ * then found a count of zero would not wait for the lock, and lose the pages that it makes dirty.
+ */
 void __quire_text_drop(struct address_space *mapping)
 {
 	filemap_invalidate_lock(mapping);
-	if (filemap_nr_thps(mapping)) {
+	if (atomic_inc_not_zero(&mapping->nr_thps)) {
+		quire_text_hold(TEXT_HOLD_DROP);
 		text_count(TEXT_DROPPED_WRITER, 1);
 		unmap_mapping_range(mapping, 0, 0, 0);
 		truncate_inode_pages(mapping, 0);
+		/* Pairs with get_write_access(): who reads zero comes after the last look at pages. */
+		smp_mb__before_atomic();
+		filemap_nr_thps_dec(mapping);
 	}
 	filemap_invalidate_unlock(mapping);
 }

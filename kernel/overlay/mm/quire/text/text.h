@@ -291,6 +291,12 @@ enum text_counter quire_text_stays_mapped(struct address_space *mapping, pgoff_t
 void quire_text_set_nice(int nice);
 void quire_text_do_file(struct text_slot *slot, int *budget);
 
+/* copy.c; where a test can hold: a block was copied, or a file is about to be emptied */
+#define TEXT_HOLD_COPIED	1
+#define TEXT_HOLD_DROP		3
+
+void quire_text_hold(u32 place);
+
 /* drain.c */
 int quire_text_drain(void);
 

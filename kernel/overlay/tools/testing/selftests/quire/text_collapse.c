@@ -207,20 +207,26 @@ static int rewrite_page(const char *path, unsigned long nr, const unsigned char 
 	return ret;
 }
 
-/* Waits until the worker has copied the block, and has not yet used its copies. */
-static bool worker_holds(void)
+/* Waits until somebody waits where @place of text_hold is. */
+static bool held_at(char place)
 {
-	char state = '1';
+	char state = place;
 	int i, fd;
 
-	for (i = 0; i < 3000 && state == '1'; i++) {
+	for (i = 0; i < 3000 && state == place; i++) {
 		usleep(20000);
 		fd = open(HOLD, O_RDONLY);
 		if (fd < 0 || read(fd, &state, 1) != 1)
 			state = 0;
 		close(fd);
 	}
-	return state == '2';
+	return state == place + 1;
+}
+
+/* Waits until the worker has copied the block, and has not yet used its copies. */
+static bool worker_holds(void)
+{
+	return held_at('1');
 }
 
 /* Changes a page of the first block: rounds 0 to 4 write, round 5 truncates. */
@@ -262,6 +268,81 @@ TEST_F_TIMEOUT(text, writer_during_the_copy_is_seen, 600)
 		ASSERT_EQ(0, memcmp(map + (round < 5 ? 100 * round : 450) * PAGE, page, PAGE));
 		munmap(map, BLOCK);
 	}
+}
+
+/* Starts a process that opens the program for writing, and writes page @nr if there is a @page. */
+static pid_t start_writer(const unsigned char *page, unsigned long nr)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		int fd = open(PROGRAM, O_RDWR);
+
+		_exit(fd < 0 || (page && pwrite(fd, page, PAGE, nr * PAGE) != PAGE));
+	}
+	return pid;
+}
+
+/* The state of a process that is our child: 'Z' once it has ended; or 0. */
+static char state_of(pid_t pid)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "r");
+	if (!file)
+		return 0;
+	if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	fclose(file);
+	return state;
+}
+
+/* Waits until a child has ended, or has been waiting in the kernel for half a second. */
+static bool ends_or_waits(pid_t pid)
+{
+	int i, waits = 0;
+
+	for (i = 0; i < 3000 && waits < 25; i++) {
+		char state = state_of(pid);
+
+		if (state == 'Z')
+			return true;
+		waits = state == 'D' ? waits + 1 : 0;
+		usleep(20000);
+	}
+	return waits == 25;
+}
+
+TEST_F_TIMEOUT(text, second_writer_waits_for_the_first, 600)
+{
+	unsigned char *map, page[PAGE], seen[PAGE];
+	int fd, status[2];
+	pid_t writer[2];
+
+	if (access(HOLD, W_OK))
+		SKIP(return, "needs CONFIG_QUIRE_DEBUG");
+	map = map_huge(PROGRAM);
+	ASSERT_NE(NULL, map);
+	munmap(map, FILE_SIZE);
+	ASSERT_EQ(0, write_file(HOLD, "3"));
+	writer[0] = start_writer(NULL, 0);
+	ASSERT_TRUE(held_at('3'));
+	/* The huge pages go before the first writer has emptied the page cache. */
+	ASSERT_EQ(0, write_file("/proc/sys/vm/drop_caches", "1"));
+	memset(page, 0x77, PAGE);
+	writer[1] = start_writer(page, 700);
+	ASSERT_TRUE(ends_or_waits(writer[1]));
+	ASSERT_EQ(0, write_file(HOLD, "0"));
+	ASSERT_EQ(writer[0], waitpid(writer[0], &status[0], 0));
+	ASSERT_EQ(writer[1], waitpid(writer[1], &status[1], 0));
+	EXPECT_EQ(0, status[0]);
+	EXPECT_EQ(0, status[1]);
+	fd = open(PROGRAM, O_RDONLY);
+	ASSERT_EQ(PAGE, pread(fd, seen, PAGE, 700 * PAGE));
+	EXPECT_EQ(0, memcmp(page, seen, PAGE));
+	close(fd);
 }
 
 /* Trace what the worker does to blocks, from now on. 0, or -1. */
