@@ -153,7 +153,7 @@ static struct folio *text_frame_of(struct folio *folio, unsigned long arg)
 	struct text_piece *piece = (struct text_piece *)arg;
 	unsigned int nr = folio->index % HPAGE_PMD_NR;
 
-	if (!__test_and_clear_bit(nr, piece->free))
+	if (PageHWPoison(piece->head + nr) || !__test_and_clear_bit(nr, piece->free))
 		return NULL;
 	piece->left--;
 	return page_folio(piece->head + nr);
@@ -407,7 +407,8 @@ static void text_set_flags(struct folio *folio, const struct text_flags *flags)
 
 /*
  * Leave nothing of a frozen folio but what a page has that is about to become a tail. The bits are
- * cleared atomically, as memory_failure() marks a page whether it can be referenced or not.
+ * cleared atomically, as memory_failure() marks a page whether it can be referenced or not. What
+ * makes a compound page of them is Linux's, and can still lose the mark of one of the first two.
  */
 static void text_strip(struct page *page, unsigned long keep)
 {
@@ -423,9 +424,10 @@ static unsigned int text_merge(struct page *head, const u8 *maps)
 	struct text_flags flags = text_gather_flags(head);
 	unsigned int i, mapped = 0, mappings = 0;
 	struct folio *folio = text_small(head, 0);
-	bool poisoned = false;
+	bool poisoned;
 
 	text_strip(head, BIT(PG_locked) | BIT(PG_uptodate) | BIT(PG_waiters));
+	poisoned = PageHWPoison(head);
 	for (i = 1; i < HPAGE_PMD_NR; i++) {
 		text_strip(head + i, 0);
 		text_forget_memcg(text_small(head, i));

@@ -459,7 +459,10 @@ static bool text_reserve(struct address_space *mapping, pgoff_t start, pgoff_t i
 	return true;
 }
 
-/* Take the frame of a page out of its place. Returns false if the block has no place. */
+/*
+ * Take the frame of a page out of its place. Returns false if the block has no place. A poisoned
+ * frame stays until it is freed with what is left, and the page allocator discards it.
+ */
 static bool text_take_frame(const struct address_space *mapping, pgoff_t index, struct page **page)
 {
 	unsigned int nr = index % HPAGE_PMD_NR;
@@ -468,6 +471,7 @@ static bool text_take_frame(const struct address_space *mapping, pgoff_t index, 
 	spin_lock(&text_places_lock);
 	place = text_find_place(mapping, index - nr);
 	if (place && text_takes_from(page_to_nid(place->piece.head)) &&
+	    !PageHWPoison(place->piece.head + nr) &&
 	    __test_and_clear_bit(nr, place->piece.free)) {
 		*page = place->piece.head + nr;
 		/* Filesystems look at it, and split_page() leaves it as it was. */
