@@ -558,14 +558,12 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 }
 
 /*
- * Not charged: the copy takes over a charge of the table (see charge.c). Unsharing ahead of need
- * must not make others wait for memory.
+ * For a table and for the swap map. Not charged: the copy takes over a charge of the table (see
+ * charge.c). Unsharing ahead of need must not make others wait for memory.
  */
-static gfp_t table_gfp(enum quire_pt_cause cause)
+static gfp_t unshare_gfp(enum quire_pt_cause cause)
 {
-	if (cause == QUIRE_PT_BACKGROUND)
-		return (GFP_PGTABLE_KERNEL & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN;
-	return GFP_PGTABLE_KERNEL;
+	return cause == QUIRE_PT_BACKGROUND ? GFP_NOWAIT : GFP_KERNEL;
 }
 
 /**
@@ -591,7 +589,7 @@ int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long a
 	while ((ret = unshare_once(vma, pmd, addr, &new, &entry))) {
 		if (ret == -EAGAIN) {
 			do {
-				new = __pte_alloc_one(mm, table_gfp(cause) | gfp);
+				new = __pte_alloc_one(mm, unshare_gfp(cause) | __GFP_ZERO | gfp);
 			} while (!new && gfp);
 			ret = new ? 0 : -ENOMEM;
 		} else if (non_swap_entry(entry)) {
@@ -600,7 +598,7 @@ int quire_pt_cow_unshare(struct vm_area_struct *vma, pmd_t *pmd, unsigned long a
 			continue;
 		} else {
 			do {
-				ret = add_swap_count_continuation(entry, GFP_KERNEL);
+				ret = add_swap_count_continuation(entry, unshare_gfp(cause));
 			} while (ret && gfp);
 		}
 		if (ret)
