@@ -401,6 +401,67 @@ TEST_SLOW(fork_swap, forked_after_it_went_out)
 	EXPECT_EQ(0, wrong(self->area, PAGES, 5));
 }
 
+#define AT_ONCE 32	/* tables that are left in one go */
+
+/*
+ * Has a process and its child unmap shared tables at the same moment: each table has a page, and
+ * one in swap. @met is memory that both share. 0, or -1.
+ */
+static int leave_together(char *area, volatile int *met)
+{
+	size_t len = AT_ONCE * TABLE;
+	int status;
+	pid_t pid;
+
+	if (mmap(area, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+		 0) == MAP_FAILED)
+		return -1;
+	for (size_t at = 0; at < len; at += TABLE) {
+		area[at] = area[at + PAGE] = 1;
+		if (madvise(area + at, PAGE, MADV_PAGEOUT))
+			return -1;
+	}
+	*met = 0;
+	pid = fork();
+	if (pid < 0)
+		return -1;
+	__atomic_add_fetch(met, 1, __ATOMIC_SEQ_CST);
+	while (*met < 2)
+		;
+	status = munmap(area, len);
+	if (!pid)
+		_exit(!!status);
+	return status || waitpid(pid, &status, 0) != pid || status ? -1 : 0;
+}
+
+/*
+ * Neither of the last two users of a table finds itself alone there, so none adopts it: the later
+ * one frees what is in it.
+ */
+TEST_SLOW(fork_swap, both_leave_at_once)
+{
+	volatile int *met = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				 -1, 0);
+	char *area = map_tables(AT_ONCE);
+	long dropped, tables, anon;
+	int i;
+
+	ASSERT_NE(MAP_FAILED, met);
+	ASSERT_NE(NULL, area);
+	ASSERT_EQ(0, leave_together(area, met));
+	tables = tables_of("");
+	anon = number_of("", "memory.stat", "anon");
+	dropped = fork_stat("tables_dropped");
+	for (i = 0; i < 2000 && fork_stat("tables_dropped") < dropped + 20 * AT_ONCE; i++)
+		ASSERT_EQ(0, leave_together(area, met));
+	EXPECT_LE(dropped + 20 * AT_ONCE, fork_stat("tables_dropped"));
+	/* RCU frees the tables. */
+	for (i = 0; i < 20000 && tables_of("") > tables; i++)
+		usleep(10000);
+	EXPECT_GE(tables, tables_of(""));
+	EXPECT_GE(anon + 16 * (long)PAGE, number_of("", "memory.stat", "anon"));
+}
+
 #define LRU_GEN "/sys/kernel/mm/lru_gen/enabled"
 
 static char lru_gen_was[16];
