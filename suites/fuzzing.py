@@ -41,7 +41,7 @@ OURS = "mm/quire/"
 # What is no work of the features: unit tests, which run at boot, and what each tracepoint consists of.
 TEST_FILE = re.compile(r"_test\.c$")
 TRACEPOINT = re.compile(r"(__traceiter|__probestub|trace_raw_output|trace_event_raw_event|perf_trace)_")
-# syzkaller's own calls that programs use besides ours; a star stands for any variant.
+# syzkaller's own calls that programs use besides ours; a star stands for any variant, and no other variant is used.
 CALLS = ("mmap", "munmap", "mremap", "mprotect", "madvise", "process_madvise", "mlock", "mlock2", "munlock", "mlockall",
          "munlockall", "msync", "mincore", "remap_file_pages", "memfd_create", "fallocate", "ftruncate", "userfaultfd",
          "ioctl$UFFDIO_*", "shmget", "shmget$private", "shmat", "shmdt", "shmctl$*", "process_vm_readv",
@@ -50,7 +50,7 @@ CALLS = ("mmap", "munmap", "mremap", "mprotect", "madvise", "process_madvise", "
          "io_uring_register$IORING_UNREGISTER_BUFFERS", "pkey_alloc", "pkey_free", "pkey_mprotect", "syz_clone",
          "syz_clone3", "ptrace", "ptrace$peek", "ptrace$poke", "ptrace$cont", "ptrace$setopts", "read", "write",
          "pread64", "pwrite64", "readv", "writev", "splice", "vmsplice", "tee", "pipe2", "sendfile", "copy_file_range",
-         "cachestat", "prlimit64", "close", "dup", "fadvise64", "sync_file_range", "pidfd_open", "process_mrelease",
+         "cachestat", "prlimit64", "close", "dup", "fadvise64", "sync_file_range", "syz_pidfd_open", "process_mrelease",
          "kill", "exit", "readahead", "prctl$PR_SET_MM", "prctl$PR_SET_VMA", "prctl$PR_SET_THP_DISABLE",
          "syz_open_procfs$pagemap", "ioctl$PAGEMAP_SCAN", "set_mempolicy_home_node")
 PLANTED_FOLDER = "planted"
@@ -104,6 +104,20 @@ def our_calls() -> list[str]:
     """Return the names of the calls that we describe, except the planted one."""
     names = re.findall(r"^(\w+\$quire_?\w*)\(", description(), re.M)
     return [name for name in names if name not in PLANTED]
+
+
+def others(wanted: list[str]) -> list[str]:
+    """Return the variants of wanted calls that are not wanted themselves: to enable read(2) enables read$FUSE, too.
+
+    Most variants are for files of drivers and networks. Those of other architectures are not known to the manager.
+    """
+    plain, found = {name for name in wanted if "$" not in name}, set()
+    for file in SOURCE.glob("sys/linux/*.txt"):
+        text = file.read_text(encoding="utf-8")
+        arches = re.search(r"^meta arches\[(.*)\]$", text, re.M)
+        if not arches or '"amd64"' in arches[1]:
+            found |= set(re.findall(r"^(\w+\$\w+)\(", text, re.M))
+    return sorted(name for name in found if name.partition("$")[0] in plain and name not in wanted)
 
 
 def make(*goals: str) -> None:
@@ -161,13 +175,14 @@ def key() -> Path:
 
 def settings(guests: int, plant: bool, port: int, key_file: Path) -> dict[str, Any]:
     """Return the manager's configuration."""
+    calls = list(PLANTED) if plant else [*CALLS, *our_calls()]
     return {
         "name": "quire", "target": "linux/amd64", "http": f"127.0.0.1:{port}",
         "workdir": str(WORK / (PLANTED_FOLDER if plant else "manager")),
         "kernel_obj": str(build.objects_of(VARIANT)), "kernel_src": str(paths.TREE), "syzkaller": str(SOURCE),
         "image": str(WORK / "none"), "sshkey": str(key_file), "executor_bin_on_target": str(EXECUTOR),
         "procs": 2, "sandbox": "none", "type": "qemu", "cover": True, "reproduce": True,
-        "enable_syscalls": list(PLANTED) if plant else [*CALLS, *our_calls()],
+        "enable_syscalls": calls, "disable_syscalls": others(calls),
         "vm": {"count": guests, "cpu": 2, "mem": MEMORY, "kernel": str(build.image_of(VARIANT)),
                "qemu": boot.QEMU, "network_device": "virtio-net-pci,romfile=",
                "cmdline": OPTIONS.format(init=INIT, key=key_file),

@@ -99,6 +99,18 @@ def test_described_calls() -> None:
     assert set(re.findall(r"\bfd (fd_quire_\w+)", told)) <= set(re.findall(r"^resource (fd_quire_\w+)\[", told, re.M))
 
 
+def test_other_variants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is enabled does not bring its variants for drivers, and none that only other machines have is named.
+    """
+    (tmp_path / "sys/linux").mkdir(parents=True)
+    calls = ("read", "read$FUSE", "read$quire", "write$tun", "ioctl$UFFDIO_API")
+    (tmp_path / "sys/linux/sys.txt").write_text("".join(f"{call}(fd fd)\n" for call in calls), encoding="utf-8")
+    (tmp_path / "sys/linux/arm.txt").write_text('meta arches["arm64"]\nread$arm(fd fd)\n', encoding="utf-8")
+    (tmp_path / "sys/linux/x86.txt").write_text('meta arches["386", "amd64"]\nread$x86(fd fd)\n', encoding="utf-8")
+    monkeypatch.setattr(fuzzing, "SOURCE", tmp_path)
+    assert fuzzing.others(["read", "read$quire", "ioctl$UFFDIO_*"]) == ["read$FUSE", "read$x86"]
+
+
 def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The manager gets an emulated guest of the kernel fuzz; with --plant its programs only provoke a warning."""
     monkeypatch.setattr(boot, "PLAIN_CPU", "-cpu some")
