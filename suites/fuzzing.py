@@ -2,10 +2,11 @@
 """Fuzzes the system calls of memory management with syzkaller, while its programs switch all features on and off.
 
 syzkaller is built from a git clone of it, with a description of our knobs (made of tool/quirelib/knobs.py) and of calls
-on memory that can have shared tables (fuzz.txt). Its manager starts emulated guests of the kernel fuzz, which is the
-debug kernel with KCOV in our code alone: programs are kept that reach something new in mm/quire. The corpus and the
-crashes, with what reproduces them, stay in build/suites/syzkaller/work, where the next run goes on. Each run is added
-to suites/results/fuzz/syzkaller.json, of which suites/publish makes a table in docs/trust.md.
+on memory that can have shared tables (fuzz.txt), and begins with some programs of ours (fuzz_seeds.txt). Its manager
+starts emulated guests of the kernel fuzz, which is the debug kernel with KCOV in our code alone: programs are kept that
+reach something new in mm/quire. The corpus and the crashes, with what reproduces them, stay in
+build/suites/syzkaller/work, where the next run goes on. Each run is added to suites/results/fuzz/syzkaller.json, of
+which suites/publish makes a table in docs/trust.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAME = publishing.NAME
 VARIANT = "fuzz"
 HOME = paths.BUILD / "suites" / NAME
 SOURCE, STAMP, WORK = HOME / "source", HOME / "origin.json", HOME / "work"
-CALLS_FILE, INIT = HERE / "fuzz.txt", HERE / "fuzz_init.sh"
+CALLS_FILE, SEEDS_FILE, INIT = HERE / "fuzz.txt", HERE / "fuzz_seeds.txt", HERE / "fuzz_init.sh"
 MANAGER, EXECUTOR = SOURCE / "bin/syz-manager", SOURCE / "bin/linux_amd64/syz-executor"
 OURS = "mm/quire/"
 # What is no work of the features: unit tests, which run at boot, and what each tracepoint consists of.
@@ -120,6 +121,22 @@ def others(wanted: list[str]) -> list[str]:
     return sorted(name for name in found if name.partition("$")[0] in plain and name not in wanted)
 
 
+def seeds() -> list[str]:
+    """Return the programs that syzkaller begins with."""
+    lines = SEEDS_FILE.read_text(encoding="utf-8").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#"))
+    return [f"{program.strip()}\n" for program in re.split(r"\n{2,}", text) if program.strip()]
+
+
+def write_seeds() -> None:
+    """Write the seeds beside syzkaller's own, in place of older ones."""
+    folder = SOURCE / "sys/linux/test"
+    for old in folder.glob("quire_*"):
+        old.unlink()
+    for number, program in enumerate(seeds()):
+        (folder / f"quire_{number}").write_text(program, encoding="utf-8")
+
+
 def make(*goals: str) -> None:
     """Build something of syzkaller with its own Makefile. Raises SuiteError."""
     path = f"{os.environ.get('PATH', '')}:/usr/local/go/bin"
@@ -137,6 +154,8 @@ def make(*goals: str) -> None:
 def build_it(source: Path | None) -> dict[str, str]:
     """Build syzkaller from a clone with our description, or take what was built last; return its origin.
 
+    The seeds are written anew, as the manager reads them when it starts.
+
     Raises SuiteError.
     """
     known: dict[str, str] | None = paths.read_stamp(STAMP)
@@ -144,14 +163,14 @@ def build_it(source: Path | None) -> dict[str, str]:
         raise SuiteError(f"{NAME} is not built yet: name a git clone of it (suites/fuzz --source PATH)")
     told = description()
     wanted = {**(origin(source) if source else known or {}), "description": hashlib.sha256(told.encode()).hexdigest()}
-    if wanted == known:
-        return wanted
-    STAMP.unlink(missing_ok=True)
-    if source:
-        checkout(source, wanted["commit"], SOURCE, STAMP)
-    (SOURCE / "sys/linux/quire.txt").write_text(told, encoding="utf-8")
-    make("manager", "executor", "execprog")
-    paths.write_whole(STAMP, json.dumps(wanted))
+    if wanted != known:
+        STAMP.unlink(missing_ok=True)
+        if source:
+            checkout(source, wanted["commit"], SOURCE, STAMP)
+        (SOURCE / "sys/linux/quire.txt").write_text(told, encoding="utf-8")
+        make("manager", "executor", "execprog")
+        paths.write_whole(STAMP, json.dumps(wanted))
+    write_seeds()
     return wanted
 
 

@@ -99,6 +99,23 @@ def test_described_calls() -> None:
     assert set(re.findall(r"\bfd (fd_quire_\w+)", told)) <= set(re.findall(r"^resource (fd_quire_\w+)\[", told, re.M))
 
 
+def test_seeds_use_calls_that_are_enabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program that syzkaller begins with consists of calls that it may use, and is written to a file of its own.
+    """
+    programs = fuzzing.seeds()
+    assert len(programs) >= 4
+    for program in programs:
+        calls = [re.match(r"(?:r\d+ = )?(\w+(?:\$\w+)?)\(", line) for line in program.splitlines()]
+        assert all(call and call[1] in {*fuzzing.CALLS, *fuzzing.our_calls()} for call in calls), program
+    monkeypatch.setattr(fuzzing, "SOURCE", tmp_path)
+    (tmp_path / "sys/linux/test").mkdir(parents=True)
+    for name in ("mmap", "quire_77"):
+        (tmp_path / "sys/linux/test" / name).touch()
+    fuzzing.write_seeds()
+    assert len(list((tmp_path / "sys/linux/test").glob("quire_*"))) == len(programs)
+    assert (tmp_path / "sys/linux/test/mmap").exists() and not (tmp_path / "sys/linux/test/quire_77").exists()
+
+
 def test_other_variants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that is enabled does not bring its variants for drivers, and none that only other machines have is named.
     """
