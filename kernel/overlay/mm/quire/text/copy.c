@@ -47,6 +47,7 @@
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/highmem.h>
+#include <linux/jiffies.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -69,18 +70,17 @@ static u32 text_hold;
  * @place: TEXT_HOLD_COPIED or TEXT_HOLD_DROP
  *
  * A test writes a place to debugfs text_hold, reads the next number once somebody waits there, and
- * writes 0. Nobody waits for longer than a minute, and without CONFIG_QUIRE_DEBUG nobody waits.
+ * writes 0. Nobody waits for much longer than a minute; without CONFIG_QUIRE_DEBUG nobody waits.
  *
  * Context: may sleep. The caller may hold locks.
  */
 void quire_text_hold(u32 place)
 {
-	int i;
+	unsigned long end = jiffies + 60 * HZ;
 
-	if (!IS_ENABLED(CONFIG_QUIRE_DEBUG) || READ_ONCE(text_hold) != place)
+	if (!IS_ENABLED(CONFIG_QUIRE_DEBUG) || cmpxchg(&text_hold, place, place + 1) != place)
 		return;
-	WRITE_ONCE(text_hold, place + 1);
-	for (i = 0; i < 6000 && READ_ONCE(text_hold) == place + 1; i++)
+	while (READ_ONCE(text_hold) == place + 1 && time_before(jiffies, end))
 		msleep(10);
 	/* Not if the test has let go, and asks again. */
 	cmpxchg(&text_hold, place + 1, 0);

@@ -204,6 +204,9 @@ void __quire_text_mapped(struct vm_area_struct *vma)
  * Empty a file's page cache for a writer, unless another writer has just done so. The count stays
  * raised meanwhile. The last huge folio may go before the last page does, and a second writer that
  * then found a count of zero would not wait for the lock, and lose the pages that it makes dirty.
+ *
+ * Left is what Linux does about memory that cannot be read: collapse_file() then unlocks its pages
+ * before it lowers the count that it had raised, so a second writer may still find that one.
  */
 void __quire_text_drop(struct address_space *mapping)
 {
@@ -213,7 +216,7 @@ void __quire_text_drop(struct address_space *mapping)
 		text_count(TEXT_DROPPED_WRITER, 1);
 		unmap_mapping_range(mapping, 0, 0, 0);
 		truncate_inode_pages(mapping, 0);
-		/* Pairs with get_write_access(): who reads zero comes after the last look at pages. */
+		/* A writer that reads zero makes pages dirty after the last of these has gone. */
 		smp_mb__before_atomic();
 		filemap_nr_thps_dec(mapping);
 	}
