@@ -559,7 +559,8 @@ static int unshare_once(struct vm_area_struct *vma, pmd_t *pmd, unsigned long ad
 
 /*
  * For a table and for the swap map. Not charged: the copy takes over a charge of the table (see
- * charge.c). Unsharing ahead of need must not make others wait for memory.
+ * charge.c). Unsharing ahead of need must not make others wait for memory; only Linux's own lock of
+ * a table, where lock debugging makes that an object of its own, may.
  */
 static gfp_t unshare_gfp(enum quire_pt_cause cause)
 {
