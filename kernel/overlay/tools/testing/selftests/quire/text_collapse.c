@@ -299,7 +299,10 @@ static char state_of(pid_t pid)
 	return state;
 }
 
-/* Waits until a child has ended, or has been waiting in the kernel for half a second. */
+/*
+ * Waits until a child has ended, or has been waiting in the kernel for half a second: that may be
+ * for a lock, or, seldom so long, for a disk.
+ */
 static bool ends_or_waits(pid_t pid)
 {
 	int i, waits = 0;
@@ -331,6 +334,7 @@ TEST_F_TIMEOUT(text, second_writer_waits_for_the_first, 600)
 	ASSERT_TRUE(held_at('3'));
 	/* The huge pages go before the first writer has emptied the page cache. */
 	ASSERT_EQ(0, write_file("/proc/sys/vm/drop_caches", "1"));
+	ASSERT_EQ(0, resident(PROGRAM));
 	memset(page, 0x77, PAGE);
 	writer[1] = start_writer(page, 700);
 	ASSERT_TRUE(ends_or_waits(writer[1]));
