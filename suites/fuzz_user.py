@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Uses a file of shared memory as a database does, so that syzkaller's programs find page tables to join.
 
-suites/fuzz_init.sh runs it in the guest again and again: a program may remove the file, or cut it short, which ends
-this process by SIGBUS.
+suites/fuzz_init.sh runs it in the guest again and again: a program may cut the file short, which ends this process by
+SIGBUS.
 """
 
 import mmap

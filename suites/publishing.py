@@ -42,10 +42,11 @@ TIMED = """ Time is that of 1, 2, 4 and 8 tasks, each with a CPU, by the medians
 line moves between CPUs."""
 FUZZED = """`suites/fuzz --source PATH` runs syzkaller, of which PATH is a git clone, in emulated guests of the debug
 kernel: random programs of system calls on memory, which also switch each feature and set its knobs. Those that reach
-something new in `mm/quire` are kept and varied, and the next run begins with them. A run is one line; functions are
-those that the kept programs reach when it ends, of all that the compiler did not inline, unit tests, checkers and what
-tracepoints consist of left out. KCOV sees what a program's own system calls do: the work of kernel threads, such as
-kscrubd's, and of callbacks runs beside them and is not counted."""
+something new in `mm/quire` are kept and varied, and the next run begins with them, and with those of
+`suites/fuzz_seeds.txt`. A run is one line; functions are those that the kept programs reach when it ends, of all that
+the compiler did not inline, unit tests, checkers and what tracepoints consist of left out. KCOV sees what a program's
+own system calls do: the work of kernel threads, such as kscrubd's, and of callbacks runs beside them and is not
+counted."""
 MODELLED = """`suites/models` runs our models, which are selftests: processes do random things to memory, and the model
 knows what each page must hold. Meanwhile their pages are reclaimed in a control group, compacted, swapped out and in, a
 CPU and blocks of memory go away and come back, and the features that a model is not about are switched off and on. On

@@ -128,14 +128,18 @@ def test_other_variants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert fuzzing.others(["read", "read$quire", "ioctl$UFFDIO_*"]) == ["read$FUSE", "read$x86"]
 
 
-def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manager gets an emulated guest of the kernel fuzz; with --plant its programs only provoke a warning."""
     monkeypatch.setattr(boot, "PLAIN_CPU", "-cpu some")
+    monkeypatch.setattr(fuzzing, "SOURCE", tmp_path)
+    (tmp_path / "sys/linux").mkdir(parents=True)
+    (tmp_path / "sys/linux/fuse.txt").write_text("read$FUSE(fd fd)\n", encoding="utf-8")
     plain, planted = (fuzzing.settings(3, plant, 80, Path("/a/key")) for plant in (False, True))
     assert plain["vm"]["count"] == 3 and plain["vm"]["kernel"] == str(build.image_of("fuzz"))
     # This is how syzkaller knows that all takes longer.
     assert "-accel tcg" in plain["vm"]["qemu_args"] and "-cpu some" in plain["vm"]["qemu_args"]
     assert "quire.key=/a/key " in plain["vm"]["cmdline"] and f"init={fuzzing.INIT} " in plain["vm"]["cmdline"]
+    assert plain["disable_syscalls"] == ["read$FUSE"] and not planted["disable_syscalls"]
     assert set(planted["enable_syscalls"]) == set(fuzzing.PLANTED)
     assert not set(planted["enable_syscalls"]) & set(plain["enable_syscalls"])
     # A planted crash is none of the corpus's.
