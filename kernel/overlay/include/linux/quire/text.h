@@ -224,6 +224,7 @@ int quire_text_read_block(struct readahead_control *ractl);
 extern unsigned int quire_text_in_place;
 extern unsigned int quire_text_places_used;
 struct folio *__quire_text_reserved(struct address_space *mapping, pgoff_t index, gfp_t gfp);
+void __quire_text_isolating(unsigned long first, unsigned long end);
 
 /* mm/quire/text/fault.c */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
@@ -392,6 +393,24 @@ static inline struct folio *quire_text_reserved(struct address_space *mapping, p
 	    test_bit(QUIRE_TEXT_AS_QUEUED, &mapping->flags))
 		return __quire_text_reserved(mapping, index, gfp);
 	return NULL;
+}
+
+/**
+ * quire_text_isolating - somebody wants all of a range of memory
+ * @first: the first frame
+ * @end: behind the last
+ *
+ * What is set aside there is given back, because it cannot be migrated.
+ *
+ * Vanilla: does nothing here.
+ *
+ * Context: before the range is isolated; does not sleep. What others allocate there in
+ * between is in the way, like any other page.
+ */
+static inline void quire_text_isolating(unsigned long first, unsigned long end)
+{
+	if (static_branch_unlikely(&quire_text_used_key))
+		__quire_text_isolating(first, end);
 }
 
 /**
@@ -627,6 +646,10 @@ static inline struct folio *quire_text_reserved(struct address_space *mapping, p
 						gfp_t gfp)
 {
 	return NULL;
+}
+
+static inline void quire_text_isolating(unsigned long first, unsigned long end)
+{
 }
 
 static inline bool quire_text_drop(struct address_space *mapping)

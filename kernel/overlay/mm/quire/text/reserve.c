@@ -15,9 +15,10 @@
  * few places, and it goes back: to others when all places are taken and one has not been
  * used for a moment, a second after the last use if much of it is free, ten seconds after
  * the first, to the shrinker, when the inode is evicted, and when the feature is switched
- * off. It is taken only while the zone has more than it keeps free anyway, and huge pages for
- * others, with nothing reclaimed or compacted for it, of the node that the task reads into
- * anyway, and if the task's group has room for all of it.
+ * off. Nor can it be migrated, so it goes back when somebody wants just that memory: to take
+ * it offline, or for a gigantic page. It is taken only while the zone has more than it keeps
+ * free anyway, and huge pages for others, with nothing reclaimed or compacted for it, of the
+ * node that the task reads into anyway, and if the task's group has room for all of it.
  *
  * Locking: text_places_lock covers the places. It nests inside the invalidate_lock, and
  * takes no other lock.
@@ -281,6 +282,34 @@ static unsigned long text_shrink_scan(struct shrinker *shrinker, struct shrink_c
 		freed += more;
 	} while (more && freed < sc->nr_to_scan);
 	return freed ? freed : SHRINK_STOP;
+}
+
+/* The frames from first on, up to end. */
+struct text_range {
+	unsigned long first, end;
+};
+
+static bool text_is_within(const struct text_place *place, const void *arg)
+{
+	unsigned long head = page_to_pfn(place->piece.head);
+	const struct text_range *range = arg;
+
+	return head < range->end && head + HPAGE_PMD_NR > range->first;
+}
+
+/**
+ * __quire_text_isolating - give back what is set aside in a range of frames
+ * @first: the first frame
+ * @end: behind the last
+ *
+ * Context: takes text_places_lock.
+ */
+void __quire_text_isolating(unsigned long first, unsigned long end)
+{
+	const struct text_range range = { .first = first, .end = end };
+
+	while (READ_ONCE(quire_text_places_used) && text_empty_one(text_is_within, &range))
+		;
 }
 
 /* ---- setting aside ---- */

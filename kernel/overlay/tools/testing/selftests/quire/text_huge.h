@@ -142,6 +142,44 @@ static inline int fresh_program(const char *path)
 	return set("enabled", "0") || defaults() || make_program(path, &three_blocks);
 }
 
+/* The first line of a file of the kernel. Returns 0, or -1. */
+static inline int read_word(const char *path, char *word, size_t len)
+{
+	FILE *f = fopen(path, "r");
+	bool good = f && fgets(word, len, f);
+
+	if (f)
+		fclose(f);
+	if (good)
+		word[strcspn(word, "\n")] = 0;
+	return good ? 0 : -1;
+}
+
+#define MEMORY	"/sys/devices/system/memory/"
+
+/* The frame of a page that we map; 0 if there is none. */
+static inline unsigned long frame_of(const void *at)
+{
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+	uint64_t entry = 0;
+
+	if (pread(fd, &entry, sizeof(entry), (unsigned long)at / PAGE * sizeof(entry)) !=
+	    sizeof(entry) || !(entry >> 63))
+		entry = 0;
+	close(fd);
+	return entry & ((1UL << 55) - 1);
+}
+
+/* The number of the memory block that holds a page, or -1 if memory cannot go offline. */
+static inline long memory_block(const void *at)
+{
+	char word[64];
+
+	if (read_word(MEMORY "block_size_bytes", word, sizeof(word)))
+		return -1;
+	return frame_of(at) * PAGE / strtoul(word, NULL, 16);
+}
+
 /* A number from /proc/meminfo, in kB. */
 static inline long meminfo(const char *name)
 {

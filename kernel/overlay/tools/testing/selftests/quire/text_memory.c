@@ -67,19 +67,6 @@ static int set_number(const char *path, long value)
 	return write_file(path, number);
 }
 
-/* The frame of a page that we map; 0 if there is none. */
-static unsigned long frame_of(const void *at)
-{
-	int fd = open("/proc/self/pagemap", O_RDONLY);
-	uint64_t entry = 0;
-
-	if (pread(fd, &entry, sizeof(entry), (unsigned long)at / PAGE * sizeof(entry)) !=
-	    sizeof(entry) || !(entry >> 63))
-		entry = 0;
-	close(fd);
-	return entry & ((1UL << 55) - 1);
-}
-
 /* Frees most of a huge page and splits it: a few of its pages stay. Returns 0, or -1. */
 static int break_up(char *block)
 {
@@ -370,33 +357,14 @@ TEST_F_TIMEOUT(memory, reclaim, 600)
 
 /* ---- memory that goes away ---- */
 
-#define MEMORY	"/sys/devices/system/memory/"
-
-static int read_word(const char *path, char *word, size_t len)
-{
-	FILE *f = fopen(path, "r");
-	bool good = f && fgets(word, len, f);
-
-	if (f)
-		fclose(f);
-	if (good)
-		word[strcspn(word, "\n")] = 0;
-	return good ? 0 : -1;
-}
-
-/* Takes the memory block that holds a page offline; returns its number, or -1. */
+/* Takes the movable memory block that holds a page offline; returns its number, or -1. */
 static long offline(const void *at)
 {
-	char path[96], word[64];
-	unsigned long size;
-	long nr;
+	char path[96], zones[64];
+	long nr = memory_block(at);
 
-	if (read_word(MEMORY "block_size_bytes", word, sizeof(word)))
-		return -1;
-	size = strtoul(word, NULL, 16);
-	nr = frame_of(at) * PAGE / size;
 	snprintf(path, sizeof(path), MEMORY "memory%ld/valid_zones", nr);
-	if (read_word(path, word, sizeof(word)) || strcmp(word, "Movable"))
+	if (read_word(path, zones, sizeof(zones)) || strcmp(zones, "Movable"))
 		return -1;
 	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
 	return write_file(path, "offline") ? -1 : nr;

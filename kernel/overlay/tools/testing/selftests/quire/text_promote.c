@@ -24,6 +24,8 @@
 #define BLOCKS		4	/* of the file */
 #define HALF		(2 * BLOCK_PAGES + BLOCK_PAGES / 2)	/* the middle of the third block */
 
+#define NEARLY		(3 * BLOCK_PAGES - 100)	/* so few left go back after ten seconds only */
+
 /* Bits of /proc/kpageflags */
 #define COMPOUND_HEAD	(1UL << 15)
 #define COMPOUND_TAIL	(1UL << 16)
@@ -721,6 +723,71 @@ TEST_F_TIMEOUT(reserve, off_gives_back, 600)
 	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
 	ASSERT_EQ(0, set("enabled", "0"));
 	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+/*
+ * Asks for all of the memory block that holds a page of the file. It goes offline, and online again,
+ * unless others hold some of it. Returns 0, or -1.
+ */
+static int ask_for_memory_of(unsigned long page)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+	unsigned char *at = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, page * PAGE);
+	char path[96], zones[64];
+	long nr;
+
+	close(fd);
+	if (at == MAP_FAILED)
+		return -1;
+	read_pages(at, PAGE);
+	nr = memory_block(at);
+	munmap(at, PAGE);
+	snprintf(path, sizeof(path), MEMORY "memory%ld/valid_zones", nr);
+	if (read_word(path, zones, sizeof(zones)))
+		return -1;
+	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
+	if (write_file(path, "offline"))
+		return 0;
+	return write_file(path, strcmp(zones, "Movable") ? "online_kernel" : "online_movable");
+}
+
+/*
+ * Sets memory aside for three blocks, of which the second is read whole and the third nearly, and
+ * asks for memory of the third. Returns how many pieces went back at once, or -1; anew if the
+ * machine had other work for so long that some went back by themselves.
+ */
+static long given_back(void)
+{
+	double begun, end = seconds() + LIMIT_S;
+	long reserved, unfilled;
+
+	do {
+		if (begin() || queue_file())
+			return -1;
+		reserved = stat_of("reserved_blocks");
+		unfilled = stat_of("reserve_unfilled");
+		begun = seconds();
+		if (read_stream(0, NEARLY))
+			return -1;
+		if (stat_of("reserve_unfilled") != unfilled ||
+		    stat_of("reserved_blocks") != reserved + 3)
+			continue;
+		if (ask_for_memory_of(2 * BLOCK_PAGES))
+			return -1;
+		unfilled = stat_of("reserve_unfilled") - unfilled;
+		if (seconds() - begun < 9)
+			return unfilled;
+	} while (seconds() < end);
+	return -1;
+}
+
+TEST_F_TIMEOUT(reserve, isolation_gives_back, 600)
+{
+	if (access(MEMORY, F_OK))
+		SKIP(return, "memory cannot go offline");
+	EXPECT_GE(given_back(), 1);
+	EXPECT_EQ(0, read_stream(NEARLY, FILE_PAGES));
 	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
