@@ -63,6 +63,10 @@ static struct {
 	DECLARE_BITMAP(done, HPAGE_PMD_NR);	/* (W) pages that were copied */
 } text_copy;
 
+/*
+ * Where a test wants the kernel to wait: 0 nowhere; TEXT_HOLD_COPIED or TEXT_HOLD_DROP; one more
+ * while somebody waits there.
+ */
 static u32 text_hold;
 
 /**

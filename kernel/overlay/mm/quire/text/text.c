@@ -15,8 +15,12 @@
  *
  * queue.c has the queue and the worker's turns, worker.c what it does with a block.
  *
- * Locking: none here; quire_text_mapped() is called under mmap_lock and takes the
- * queue's lock.
+ * Locking: quire_text_mapped() is called under mmap_lock and takes the queue's lock.
+ * A file's count of huge pages (nr_thps) is raised under its invalidate_lock: held for
+ * reading by a collapse or promotion, and for writing by __quire_text_drop(), which
+ * lowers it again under the lock. A collapse or promotion that fails lowers it with the
+ * block's pages locked, unless memory cannot be read (see __quire_text_drop()). Else it
+ * is lowered with the huge folio locked, when that is split or leaves the page cache.
  *
  * Lifetime: quire_text_used_key is on from the first start to the end of a
  * complete drain: as long as files may be queued, also while the feature is being
