@@ -51,7 +51,7 @@ CALLS = ("mmap", "munmap", "mremap", "mprotect", "madvise", "process_madvise", "
          "io_uring_register$IORING_UNREGISTER_BUFFERS", "pkey_alloc", "pkey_free", "pkey_mprotect", "syz_clone",
          "syz_clone3", "ptrace", "ptrace$peek", "ptrace$poke", "ptrace$cont", "ptrace$setopts", "read", "write",
          "pread64", "pwrite64", "readv", "writev", "splice", "vmsplice", "tee", "pipe2", "sendfile", "copy_file_range",
-         "cachestat", "prlimit64", "close", "dup", "fadvise64", "sync_file_range", "syz_pidfd_open", "process_mrelease",
+         "prlimit64", "close", "dup", "fadvise64", "sync_file_range", "syz_pidfd_open", "process_mrelease",
          "kill", "exit", "readahead", "prctl$PR_SET_MM", "prctl$PR_SET_VMA", "prctl$PR_SET_THP_DISABLE",
          "syz_open_procfs$pagemap", "ioctl$PAGEMAP_SCAN", "set_mempolicy_home_node")
 PLANTED_FOLDER = "planted"
