@@ -43,6 +43,7 @@ def test_place_filesystems_and_files(kernel: str, selftests: Callable[..., dict[
     assert "place.program" in reports["text_place"].passed
     assert {"erofs.first_exec_reads_it_huge", "squashfs.collapse", "xfs.cut"} <= set(reports["text_fs"].passed)
     assert "promote.frames_stay" in reports["text_promote"].passed
+    assert kernel == "debug" or "reserve.isolation_gives_back" in reports["text_promote"].passed
     assert kernel == "debug" or "files.upgrade_by_rename" in reports["text_files"].passed
     # Fault injection stands in for fragments: a kernel has one or the other.
     skips = "text_files" if kernel == "quire" else "text_memory"

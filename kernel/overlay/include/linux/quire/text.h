@@ -224,7 +224,7 @@ int quire_text_read_block(struct readahead_control *ractl);
 extern unsigned int quire_text_in_place;
 extern unsigned int quire_text_places_used;
 struct folio *__quire_text_reserved(struct address_space *mapping, pgoff_t index, gfp_t gfp);
-void __quire_text_isolating(unsigned long first, unsigned long end);
+void __quire_text_isolating(const struct page *page);
 
 /* mm/quire/text/fault.c */
 unsigned long __quire_text_fault_around(const struct vm_fault *vmf, unsigned long nr_pages);
@@ -396,21 +396,19 @@ static inline struct folio *quire_text_reserved(struct address_space *mapping, p
 }
 
 /**
- * quire_text_isolating - somebody wants all of a range of memory
- * @first: the first frame
- * @end: behind the last
+ * quire_text_isolating - somebody wants all of a pageblock
+ * @page: in the pageblock
  *
  * What is set aside there is given back, because it cannot be migrated.
  *
  * Vanilla: does nothing here.
  *
- * Context: before the range is isolated; does not sleep. What others allocate there in
- * between is in the way, like any other page.
+ * Context: just before the pageblock is isolated, with no lock held; does not sleep.
  */
-static inline void quire_text_isolating(unsigned long first, unsigned long end)
+static inline void quire_text_isolating(const struct page *page)
 {
 	if (static_branch_unlikely(&quire_text_used_key))
-		__quire_text_isolating(first, end);
+		__quire_text_isolating(page);
 }
 
 /**
@@ -648,7 +646,7 @@ static inline struct folio *quire_text_reserved(struct address_space *mapping, p
 	return NULL;
 }
 
-static inline void quire_text_isolating(unsigned long first, unsigned long end)
+static inline void quire_text_isolating(const struct page *page)
 {
 }
 

@@ -284,31 +284,26 @@ static unsigned long text_shrink_scan(struct shrinker *shrinker, struct shrink_c
 	return freed ? freed : SHRINK_STOP;
 }
 
-/* The frames from first on, up to end. */
-struct text_range {
-	unsigned long first, end;
-};
-
-static bool text_is_within(const struct text_place *place, const void *arg)
+static bool text_is_in_pageblock(const struct text_place *place, const void *arg)
 {
+	const struct page *page = arg;
+	unsigned long start = pageblock_start_pfn(page_to_pfn(page));
 	unsigned long head = page_to_pfn(place->piece.head);
-	const struct text_range *range = arg;
 
-	return head < range->end && head + HPAGE_PMD_NR > range->first;
+	return head < start + pageblock_nr_pages && head + HPAGE_PMD_NR > start;
 }
 
 /**
- * __quire_text_isolating - give back what is set aside in a range of frames
- * @first: the first frame
- * @end: behind the last
+ * __quire_text_isolating - give back what is set aside in a pageblock
+ * @page: in the pageblock
+ *
+ * Only the pageblock that is isolated next: memory that is free for longer may be set aside again.
  *
  * Context: takes text_places_lock.
  */
-void __quire_text_isolating(unsigned long first, unsigned long end)
+void __quire_text_isolating(const struct page *page)
 {
-	const struct text_range range = { .first = first, .end = end };
-
-	while (READ_ONCE(quire_text_places_used) && text_empty_one(text_is_within, &range))
+	while (READ_ONCE(quire_text_places_used) && text_empty_one(text_is_in_pageblock, page))
 		;
 }
 

@@ -170,14 +170,48 @@ static inline unsigned long frame_of(const void *at)
 	return entry & ((1UL << 55) - 1);
 }
 
-/* The number of the memory block that holds a page, or -1 if memory cannot go offline. */
-static inline long memory_block(const void *at)
+/* Takes the movable memory block that holds a page offline; returns its number, or -1. */
+static inline long offline(const void *at)
 {
-	char word[64];
+	char path[96], word[64];
+	unsigned long size;
+	long nr;
 
 	if (read_word(MEMORY "block_size_bytes", word, sizeof(word)))
 		return -1;
-	return frame_of(at) * PAGE / strtoul(word, NULL, 16);
+	size = strtoul(word, NULL, 16);
+	nr = frame_of(at) * PAGE / size;
+	snprintf(path, sizeof(path), MEMORY "memory%ld/valid_zones", nr);
+	if (read_word(path, word, sizeof(word)) || strcmp(word, "Movable"))
+		return -1;
+	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
+	return write_file(path, "offline") ? -1 : nr;
+}
+
+/* Takes it online again. Returns 0, or -1. */
+static inline int online(long nr)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
+	return write_file(path, "online_movable");
+}
+
+static inline bool have_movable_memory(void)
+{
+	return !system("grep -qsx Movable " MEMORY "memory*/valid_zones");
+}
+
+/* Takes the huge pages that would be allocated next, and keeps them until the program ends. */
+static inline void hold_memory(void)
+{
+	const size_t size = 32 * BLOCK;
+	char *map = mmap(NULL, size + BLOCK, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	madvise(map, size + BLOCK, MADV_HUGEPAGE);
+	for (size_t at = 0; at < size; at += BLOCK / 2)
+		map[at] = 1;
 }
 
 /* A number from /proc/meminfo, in kB. */

@@ -357,43 +357,11 @@ TEST_F_TIMEOUT(memory, reclaim, 600)
 
 /* ---- memory that goes away ---- */
 
-/* Takes the movable memory block that holds a page offline; returns its number, or -1. */
-static long offline(const void *at)
-{
-	char path[96], zones[64];
-	long nr = memory_block(at);
-
-	snprintf(path, sizeof(path), MEMORY "memory%ld/valid_zones", nr);
-	if (read_word(path, zones, sizeof(zones)) || strcmp(zones, "Movable"))
-		return -1;
-	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
-	return write_file(path, "offline") ? -1 : nr;
-}
-
-static bool have_movable_memory(void)
-{
-	return !system("grep -qsx Movable " MEMORY "memory*/valid_zones");
-}
-
-/* Drops the huge text, and holds the memory that it was in, and more, until the program ends. */
-static void take_elsewhere(void)
-{
-	const size_t size = 32 * BLOCK;
-	char *map = mmap(NULL, size + BLOCK, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	close(open(PROGRAM, O_RDWR));
-	madvise(map, size + BLOCK, MADV_HUGEPAGE);
-	for (size_t at = 0; at < size; at += BLOCK / 2)
-		map[at] = 1;
-}
-
 /* Huge text is moved as it is, and no process that runs it notices. */
 TEST_F_TIMEOUT(memory, offline, 600)
 {
 	unsigned long before;
 	unsigned char *map;
-	char path[96];
 	long nr = -1;
 
 	if (!have_movable_memory())
@@ -402,7 +370,9 @@ TEST_F_TIMEOUT(memory, offline, 600)
 	for (int i = 0; i < 8 && nr < 0; i++) {
 		if (i) {
 			munmap(map, FILE_SIZE);
-			take_elsewhere();
+			/* Drop the huge text. */
+			close(open(PROGRAM, O_RDWR));
+			hold_memory();
 		}
 		map = map_huge(PROGRAM);
 		ASSERT_NE(NULL, map);
@@ -414,8 +384,7 @@ TEST_F_TIMEOUT(memory, offline, 600)
 	EXPECT_NE(before, frame_of(map + BLOCK));
 	EXPECT_EQ(4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
-	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
-	EXPECT_EQ(0, write_file(path, "online_movable"));
+	EXPECT_EQ(0, online(nr));
 	munmap(map, FILE_SIZE);
 	/* A writer that opens the file still finds the moved text to drop. */
 	before = stat_of("dropped_writer");
