@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "harness.h"
+#include "memory_block.h"
 #include "prezero.h"
 
 #define KPF_BUDDY	(1UL << 10)
@@ -665,50 +666,26 @@ TEST_F_TIMEOUT(prezero, memory_failure, 600)
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_NOHUGEPAGE));
 }
 
-/* Returns the number of the first memory block after @nr that is online and movable, or -1. */
-static long next_movable(long nr)
-{
-	static const char folder[] = "/sys/devices/system/memory";
-	DIR *dir = opendir(folder);
-	struct dirent *entry;
-	char path[384];
-	long found = -1, i;
-
-	while (dir && (entry = readdir(dir))) {
-		if (sscanf(entry->d_name, "memory%ld", &i) != 1 || i <= nr)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s/valid_zones", folder, entry->d_name);
-		if (reads(path, "Movable") && (found < 0 || i < found))
-			found = i;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
-}
-
 /* A memory block with marked pages goes offline, and comes back without marks. */
 TEST_F_TIMEOUT(prezero, memory_hotplug, 600)
 {
-	unsigned long block, first = 0, offlined = 0;
-	char path[96], size[32];
+	unsigned long block = memory_block_size() / PAGE, first = 0, offlined = 0;
 	long nr = -1;
 
-	if (next_movable(nr) < 0)
+	if (next_movable_block(nr) < 0)
 		SKIP(return, "no movable memory");
-	ASSERT_TRUE(get("/sys/devices/system/memory/block_size_bytes", size, sizeof(size)));
-	block = strtoul(size, NULL, 16) / PAGE;
+	ASSERT_NE(0UL, block);
 	ASSERT_EQ(0, put(SYSCTL "scrub_stop", "1000"));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
-	while (!offlined && (nr = next_movable(nr)) >= 0) {
+	while (!offlined && (nr = next_movable_block(nr)) >= 0) {
 		first = nr * block;
 		if (!find_marked(first, first + block))
 			continue;
-		snprintf(path, sizeof(path), "/sys/devices/system/memory/memory%ld/state", nr);
-		offlined += !put(path, "offline");
+		offlined += !take_block_offline(nr);
 	}
 	EXPECT_EQ(1UL, offlined);
 	EXPECT_EQ(0UL, checked("miscounted_pages"));
-	EXPECT_EQ(0, put(path, "online_movable"));
+	EXPECT_EQ(0, set_memory_block(nr, "online_movable"));
 	EXPECT_EQ(0UL, find_marked(first, first + block));
 	EXPECT_EQ(0UL, checked("dirty_blocks"));
 	EXPECT_TRUE(fresh_is_zero(64 * MB, MADV_HUGEPAGE));

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "harness.h"
+#include "memory_block.h"
 #include "prezero.h"
 
 #define SIZE	(256 * MB)
@@ -159,39 +160,30 @@ TEST_F_TIMEOUT(unused, one_zeroes_all, 600)
 	EXPECT_EQ(skipped, stat_of("skipped_unused"));
 }
 
-#define BLOCKS		"/sys/devices/system/memory"
-#define MAX_BLOCKS	1024
-
-/* Finds a movable block of memory that goes offline. Sets @state to its file. */
-static bool take_offline(char *state, size_t len)
+/* Takes a movable block of memory offline. Returns its number, or -1. */
+static long take_offline(void)
 {
-	char path[96];
-	int nr;
+	long nr = -1;
 
-	for (nr = 0; nr < MAX_BLOCKS; nr++) {
-		snprintf(path, sizeof(path), BLOCKS "/memory%d/valid_zones", nr);
-		snprintf(state, len, BLOCKS "/memory%d/state", nr);
-		if (reads(path, "Movable") && !put(state, "offline"))
-			return true;
-	}
-	return false;
+	while ((nr = next_movable_block(nr)) >= 0)
+		if (!take_block_offline(nr))
+			break;
+	return nr;
 }
 
 /* Returns how many blocks with memory that cannot be moved did not go offline. */
 static int fail_to_go_offline(void)
 {
-	char path[96], state[96];
-	int nr, failed = 0;
+	int failed = 0;
 
-	for (nr = 0; nr < MAX_BLOCKS; nr++) {
-		snprintf(path, sizeof(path), BLOCKS "/memory%d/valid_zones", nr);
-		snprintf(state, sizeof(state), BLOCKS "/memory%d/state", nr);
-		if (!reads(state, "online") || reads(path, "Movable"))
+	for (long nr = 0; nr < MOST_MEMORY_BLOCKS; nr++) {
+		if (!memory_block_reads(nr, "state", "online") ||
+		    memory_block_reads(nr, "valid_zones", "Movable"))
 			continue;
-		if (put(state, "offline"))
+		if (take_block_offline(nr))
 			failed++;
 		else
-			put(state, "online");
+			set_memory_block(nr, "online");
 	}
 	return failed;
 }
@@ -208,21 +200,21 @@ TEST_F_TIMEOUT(unused, a_failed_offline_uses_nothing, 600)
 /* Going online frees memory that nothing has used. Its record from before is forgotten. */
 TEST_F_TIMEOUT(unused, memory_that_goes_online_is_unused, 600)
 {
-	unsigned long block, zeroed;
-	char path[96], size[32];
+	unsigned long block = memory_block_size() / PAGE, zeroed;
+	long nr = take_offline();
 
-	if (!take_offline(path, sizeof(path)))
+	if (nr < 0)
 		SKIP(return, "no movable memory that can go offline");
-	ASSERT_EQ(0, put(path, "online_movable"));
-	ASSERT_TRUE(get("/sys/devices/system/memory/block_size_bytes", size, sizeof(size)));
-	block = strtoul(size, NULL, 16) / PAGE;
+	ASSERT_NE(0UL, block);
+	ASSERT_EQ(0, set_memory_block(nr, "online_movable"));
 	/* More than the movable zone has. */
 	ASSERT_TRUE(fresh_is_zero(8 * SIZE, MADV_HUGEPAGE));
-	ASSERT_TRUE(take_offline(path, sizeof(path)));
+	nr = take_offline();
+	ASSERT_GE(nr, 0);
 	/* Nothing ends the case while the memory is offline. */
 	EXPECT_EQ(0, put(FOLDER "scrub_now", "1"));
 	zeroed = stat_of("zeroed_pages");
-	ASSERT_EQ(0, put(path, "online_movable"));
+	ASSERT_EQ(0, set_memory_block(nr, "online_movable"));
 	ASSERT_EQ(0, put(FOLDER "scrub_now", "1"));
 	EXPECT_LT(stat_of("zeroed_pages"), zeroed + block / 2);
 }

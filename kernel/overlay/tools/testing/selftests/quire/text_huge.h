@@ -6,6 +6,7 @@
 #ifndef TEXT_HUGE_H
 #define TEXT_HUGE_H
 
+#include "memory_block.h"
 #include "text_program.h"
 
 /* Three whole blocks of text; a mapping of the whole file has four. */
@@ -155,8 +156,6 @@ static inline int read_word(const char *path, char *word, size_t len)
 	return good ? 0 : -1;
 }
 
-#define MEMORY	"/sys/devices/system/memory/"
-
 /* The frame of a page that we map; 0 if there is none. */
 static inline unsigned long frame_of(const void *at)
 {
@@ -173,33 +172,15 @@ static inline unsigned long frame_of(const void *at)
 /* Takes the movable memory block that holds a page offline; returns its number, or -1. */
 static inline long offline(const void *at)
 {
-	char path[96], word[64];
-	unsigned long size;
+	unsigned long size = memory_block_size();
 	long nr;
 
-	if (read_word(MEMORY "block_size_bytes", word, sizeof(word)))
+	if (!size)
 		return -1;
-	size = strtoul(word, NULL, 16);
 	nr = frame_of(at) * PAGE / size;
-	snprintf(path, sizeof(path), MEMORY "memory%ld/valid_zones", nr);
-	if (read_word(path, word, sizeof(word)) || strcmp(word, "Movable"))
+	if (!memory_block_reads(nr, "valid_zones", "Movable") || take_block_offline(nr))
 		return -1;
-	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
-	return write_file(path, "offline") ? -1 : nr;
-}
-
-/* Takes it online again. Returns 0, or -1. */
-static inline int online(long nr)
-{
-	char path[96];
-
-	snprintf(path, sizeof(path), MEMORY "memory%ld/state", nr);
-	return write_file(path, "online_movable");
-}
-
-static inline bool have_movable_memory(void)
-{
-	return !system("grep -qsx Movable " MEMORY "memory*/valid_zones");
+	return nr;
 }
 
 /* Takes the huge pages that would be allocated next, and keeps them until the program ends. */

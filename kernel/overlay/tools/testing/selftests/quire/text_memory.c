@@ -364,7 +364,7 @@ TEST_F_TIMEOUT(memory, offline, 600)
 	unsigned char *map;
 	long nr = -1;
 
-	if (!have_movable_memory())
+	if (next_movable_block(-1) < 0)
 		SKIP(return, "no movable memory");
 	/* Some memory blocks cannot go offline, because they hold memory from boot. */
 	for (int i = 0; i < 8 && nr < 0; i++) {
@@ -384,7 +384,7 @@ TEST_F_TIMEOUT(memory, offline, 600)
 	EXPECT_NE(before, frame_of(map + BLOCK));
 	EXPECT_EQ(4 * BLOCK_KB, pmd_mapped(0, PROGRAM));
 	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
-	EXPECT_EQ(0, online(nr));
+	EXPECT_EQ(0, set_memory_block(nr, "online_movable"));
 	munmap(map, FILE_SIZE);
 	/* A writer that opens the file still finds the moved text to drop. */
 	before = stat_of("dropped_writer");

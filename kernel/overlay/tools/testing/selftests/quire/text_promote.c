@@ -23,7 +23,6 @@
 #define FILE_PAGES	(FILE_SIZE / PAGE)
 #define BLOCKS		4	/* of the file */
 #define HALF		(2 * BLOCK_PAGES + BLOCK_PAGES / 2)	/* the middle of the third block */
-
 #define NEARLY		(3 * BLOCK_PAGES - 100)	/* so few left go back after ten seconds only */
 
 /* Bits of /proc/kpageflags */
@@ -739,7 +738,7 @@ static bool ask_for_memory_of(unsigned long page)
 	read_pages(at, PAGE);
 	nr = offline(at);
 	munmap(at, PAGE);
-	return nr >= 0 && !online(nr);
+	return nr >= 0 && !set_memory_block(nr, "online_movable");
 }
 
 /*
@@ -775,7 +774,7 @@ static long given_back(void)
 /* In other zones, pages that cannot be moved may keep memory from going offline, for ever. */
 TEST_F_TIMEOUT(reserve, isolation_gives_back, 600)
 {
-	if (!have_movable_memory())
+	if (next_movable_block(-1) < 0)
 		SKIP(return, "no movable memory");
 	EXPECT_GE(given_back(), 1);
 	EXPECT_EQ(0, read_stream(NEARLY, FILE_PAGES));
