@@ -20,8 +20,9 @@
  * free anyway, and huge pages for others, with nothing reclaimed or compacted for it, of the
  * node that the task reads into anyway, and if the task's group has room for all of it.
  *
- * Locking: text_places_lock covers the places. It nests inside the invalidate_lock, and
- * takes no other lock.
+ * Locking: text_places_lock covers the places. It nests inside the invalidate_lock and
+ * inside what whoever isolates a pageblock holds (mem_hotplug_lock, pcp_batch_high_lock,
+ * CMA's mutex), and takes no other lock.
  *
  * Lifetime: a place compares its mapping and does not use it. It is empty before its inode
  * is gone (quire_text_unreserve()). The frames have a reference each, as pages from
