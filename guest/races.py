@@ -22,6 +22,10 @@ from pathlib import Path
 from guest import paths, splat
 
 KIND = "race"
+# With KCSAN, a guest takes longer to start than to do its work for a minute. This option leaves KCSAN off, and this
+# line of a script switches it on.
+LATE = "kcsan.early_enable=0"
+ON = "echo on >/sys/kernel/debug/kcsan || exit 1\n"
 ACCESS = re.compile(r"(race at unknown origin, with )?(read|write|read-write|assert no (accesses|writes))\b.* to 0x\w+ "
                     r"of \d+ bytes by ")
 FRAME = re.compile(r"(?:\? )?([\w.]+)\+0x([0-9a-f]+)/0x([0-9a-f]+)(?: \[(\w+)\])?$")
@@ -36,6 +40,8 @@ KNOWN = {
     frozenset({"folio_lruvec_lock_irqsave", "next_uptodate_folio"}):
         "filemap_map_pages() calls the latter, which sets the bit that locks a folio; the former reads the folio's "
         "node from the same word, which never changes",
+    frozenset({"lruvec_page_state", "mem_cgroup_css_rstat_flush"}):
+        "the latter adds to the counters of a control group, and the former reads them without the lock that it holds",
 }
 # The places of each frame.
 Places = dict[str, list["Place"]]

@@ -3,10 +3,10 @@
 
 A model is one of our selftests: processes do random things to their memory, and it knows what each page must hold. The
 kernel reclaims, compacts and swaps their pages meanwhile, a CPU and memory blocks go away and come back, and the
-features that the model is not about are switched off and on. The debug kernel also lets allocations fail. Each guest
-begins with a seed of its own. The steps are added to those in suites/results/models, of which suites/publish makes a
-table in docs/trust.md. The exit status is 1 if a model or a checker of the features found a mismatch, or if the kernel
-complained.
+features that the model is not about are switched off and on. The debug kernel also lets allocations fail, and the
+kernel kcsan looks for data races. Each guest begins with a seed of its own. The steps are added to those in
+suites/results/models, of which suites/publish makes a table in docs/trust.md. The exit status is 1 if a model or a
+checker of the features found a mismatch, or if the kernel complained: of a race, if it is ours (guest/races.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import group
 import pressure
 import programs
-from guest import boot, cli, paths, splat
+from guest import boot, cli, paths, races, splat
 from suites import running, storage
 from suites.suite import SuiteError
 
@@ -56,6 +56,7 @@ BESIDE = """echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/sy
 # cache, add_to_swap_cache() leaves empty ones, and swapoff(2) warns of them, with all features off, too. `times` counts
 # down. None fails any more when the model has ended, because the checkers allocate under locks.
 FAILING = "debug"
+RACING = "kcsan"
 SPARED = ("xas_alloc", "xas_nomem", "__xas_nomem")
 MOST = 10**9
 INJECT = """inject() {{
@@ -144,11 +145,16 @@ def used(output: str, seconds: int) -> dict[str, float]:
 
 
 def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]:
-    """Run a model in a guest; return its steps, what is wrong ("" for nothing), and the CPU time that it took."""
+    """Run a model in a guest; return its steps, what is wrong ("" for nothing), and the CPU time that it took.
+
+    With KCSAN also the races of Linux's own, each once.
+    """
     model = MODELS[name]
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
-    script = model.script(seconds, seed, spared(kernel))
-    result = boot.run(group.with_walks(script), append=f"quire={','.join(model.features)}",
+    script, options = model.script(seconds, seed, spared(kernel)), f"quire={','.join(model.features)}"
+    if kernel == RACING:
+        script, options = races.ON + script, f"{options} {races.LATE}"
+    result = boot.run(group.with_walks(script), append=options,
                       timeout=seconds + SPARE * slowdown, **group.shape(kernel, numa=2, cpus=CPUS))
     with open(HOME / f"{name}.log", "w", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason else ""))
@@ -161,7 +167,8 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]
     if not wrong and kernel == FAILING and not all([len(failed) == 2, *failed]):
         wrong = "no allocations failed on purpose"
     took = int((TOOK.findall(result.output) or [seconds])[-1])
-    return {"steps": steps_of(model, result.output), "wrong": wrong, "seconds": took, "failed": sum(failed),
+    found = {"races": sorted({one.title for one in result.foreign})} if kernel == RACING else {}
+    return {"steps": steps_of(model, result.output), "wrong": wrong, "seconds": took, "failed": sum(failed), **found,
             **used(result.output, took)}
 
 
@@ -219,7 +226,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=cli.number(1, 64), default=1, metavar="N",
                         help="guests at a time, with 2 CPUs and 4 GB each (default 1; more CPUs than the host's slow "
                         "all of them)")
-    parser.add_argument("--kernel", choices=["quire", "debug"], default="quire", help="our kernel (default: quire)")
+    parser.add_argument("--kernel", choices=["quire", FAILING, RACING], default="quire",
+                        help="our kernel (default: quire)")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     args = parser.parse_args(argv)
     wrong = [name for name in args.names if name not in MODELS]

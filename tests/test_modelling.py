@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from guest import boot
+from guest import boot, splat
 from suites import modelling, publishing, storage
 
 RIGHT = "seed 5\n# 70 steps, seed 5\nok 1\n# fork_model.c:153:trees:20 steps, 3 a second\npswpin 1\npswpout 2\n"
@@ -48,7 +48,7 @@ def test_steps_add_up(host: list[dict[str, Any]]) -> None:
     text = publishing.modelled({"runs": runs})
     assert runs[0]["system"] == 0.5 and runs[0]["user"] == 0.05
     assert "| fork | quire | 180 | 0.2 | 0.20 | 2 | 17 % | 2 % |  | none |" in text
-    assert "270 steps without a mismatch" in text
+    assert "270 steps without a mismatch" in text and "the rest takes 864,197 hours" in text.replace("\n", " ")
 
 
 def test_a_run_that_takes_longer(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +100,20 @@ def test_failing_allocations(host: list[dict[str, Any]], monkeypatch: pytest.Mon
     assert run["wrong"].startswith(wrong) and bool(run["wrong"]) == bool(wrong)
     if not wrong:
         assert run["failed"] == 1207 and "| 1,207 | none |" in publishing.modelled({"runs": [run]})
+
+
+def test_races(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the kernel kcsan, KCSAN is on when a model begins; a race of ours is a fault, and others are counted once."""
+    assert modelling.main(["shm", "--kernel", "kcsan"]) == 0
+    assert modelling.races.ON in host[0]["script"] and modelling.races.LATE in host[0]["append"]
+    one, two, ours = (splat.Splat("race", f"data-race in {name}", "") for name in ("f", "g", "h"))
+    results = [boot.Result(0, RIGHT + USED, "", [], [two, one, two]), boot.Result(0, RIGHT + USED, "", [ours], [one])]
+    monkeypatch.setattr(modelling.boot, "run", lambda *_, **__: results.pop(0))
+    assert modelling.main(["shm", "shm-race", "--kernel", "kcsan"]) == 1
+    runs = publishing.paths.read_stamp(storage.MODELS)["runs"]
+    assert [one["races"] for one in runs] == [[], [one.title, two.title], [one.title]] and "in h" in runs[2]["wrong"]
+    assert "KCSAN found 2 races of Linux's own." in publishing.modelled({"runs": runs}).replace("\n", " ")
+    assert "KCSAN found" not in publishing.modelled({"runs": runs[:1]})
 
 
 def test_where_no_allocation_fails() -> None:

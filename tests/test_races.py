@@ -22,10 +22,6 @@ WORK = {
     "text": ("on", "text_stress 10 $seed"),
 }
 
-# With KCSAN, a guest takes longer to start than to do its work for a minute. One test does so; the others switch it on
-# when their work begins.
-LATE = "kcsan.early_enable=0"
-ON = "echo on >/sys/kernel/debug/kcsan || exit 1\n"
 # Seconds that a guest may need besides the time that its test is given: the last command, the features' walks, the end.
 SPARE = 600
 
@@ -100,9 +96,9 @@ def test_either_stack_makes_a_race_ours() -> None:
     assert races.owned(TWO, elsewhere, ours) == []
 
 
-def test_known_races() -> None:
+@pytest.mark.parametrize("accesses", races.KNOWN)
+def test_known_races(accesses: frozenset[str]) -> None:
     """A race that is known is none of ours, whoever calls; one of its functions with another is."""
-    (accesses,) = races.KNOWN
     report, known = TWO, dict(PLACES)
     for name, frame in zip(sorted(accesses), ("pt_leave+0x10/0x20", "copy_page_range+0x50/0x60"), strict=True):
         new = f"{name}+0x1/0x2"
@@ -223,7 +219,10 @@ def fixture_kcsan() -> str:
 @pytest.mark.soak
 @pytest.mark.kcsan
 def test_a_deliberate_race_is_seen(kcsan: str) -> None:
-    """The kernel has its checkers, and a race in our code is a splat, of which there is none from the start to here."""
+    """The kernel has its checkers, and a race in our code is a splat, of which there is none from the start to here.
+
+    KCSAN is on from the start, unlike in the other tests.
+    """
     assert not build.lost(build.asked(build.fragments_of(kcsan)), paths.BUILD / kcsan / "config")
     result = boot.run("echo race >/sys/kernel/debug/quire/trigger", kernel=kcsan, timeout=600)
     assert result.status == boot.SPLAT, result.output
@@ -240,8 +239,8 @@ def test_no_race_in_our_code(guest: Callable[..., boot.Result], selftest_program
     """Random use of a feature during reclaim, for the given time: KCSAN reports nothing that involves our code."""
     features, *commands = WORK[feature]
     script = pressure.script("\n".join(f"{selftest_programs}/{command}" for command in commands), minutes * 60)
-    result = guest(ON + script, kernel=kcsan, append=f"quire={features} {LATE}", timeout=minutes * 60 + SPARE,
-                   walks=True)
+    result = guest(races.ON + script, kernel=kcsan, append=f"quire={features} {races.LATE}",
+                   timeout=minutes * 60 + SPARE, walks=True)
     print(f"{len(result.foreign)} races of Linux's own:", *(one.title for one in result.foreign), sep="\n  ")
     assert result.status == 0, result.output[-4000:]
 
@@ -253,6 +252,6 @@ def test_no_race_of_forks(guest: Callable[..., boot.Result], selftest_programs: 
 
     It makes its own pressure, and switches its own swap off, for which more pressure would leave too little memory.
     """
-    result = guest(f"{ON}{selftest_programs}/fork_race {minutes * 60}", kernel=kcsan, append=f"quire=fork {LATE}",
-                   timeout=minutes * 60 + SPARE, walks=True)
+    result = guest(f"{races.ON}{selftest_programs}/fork_race {minutes * 60}", kernel=kcsan,
+                   append=f"quire=fork {races.LATE}", timeout=minutes * 60 + SPARE, walks=True)
     assert result.status == 0, result.output[-4000:]
