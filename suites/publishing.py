@@ -244,10 +244,15 @@ def ranges(numbers: list[int]) -> str:
 
 
 def unreached(name: str, file: dict[str, Any]) -> str:
-    """Return the lines of a source that are not reached, by function; a function that never runs has no lines."""
-    said = [f"`{function}()` never runs" if function in file["never"] else f"`{function}()` {ranges(numbers)}"
-            for function, numbers in file["missed"].items()]
-    return point(f"`{name}`: {'; '.join(said)}")
+    """Return the lines of a source that are not reached, by function; a function that never runs has no lines.
+
+    gcov names no function for some lines of functions that are always inlined.
+    """
+    def text(function: str, numbers: list[int]) -> str:
+        if not function:
+            return f"inlined {ranges(numbers)}"
+        return f"`{function}()` {'never runs' if function in file['never'] else ranges(numbers)}"
+    return point(f"`{name}`: {'; '.join(text(*item) for item in file['missed'].items())}")
 
 
 def reached(result: dict[str, Any]) -> str:

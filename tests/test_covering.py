@@ -120,14 +120,14 @@ def test_ranges(numbers: list[int], text: str) -> None:
 
 def test_paper() -> None:
     """The paper has a row for each folder and their sum, and names what is not reached."""
-    file = {"lines": 8, "reached": 6, "missed": {"never": [1, 3], "some": [7, 8]}, "never": ["never"]}
+    file = {"lines": 8, "reached": 6, "missed": {"never": [1, 3], "": [4], "some": [7, 8]}, "never": ["", "never"]}
     whole = {"lines": 2, "reached": 2, "missed": {}, "never": []}
     paper = publishing.reached({"guests": 3, "tests": ["a", "b"], "date": "2026-01-01",
                                 "quire": {"commit": "abc", "changed": "no"},
                                 "files": {"mm/quire/a/a.c": file, "mm/quire/b/b.c": whole}})
     assert "\n| `mm/quire/a` | 8 | 6 | 75.0 % |\n| `mm/quire/b` | 2 | 2 | 100.0 % |\n| all | 10 | 8 | 80.0 % |" in paper
     assert "\n3 guests of `test_a.py`, `test_b.py`; 2026-01-01, commit abc\n" in paper
-    assert paper.endswith("\n\n* `mm/quire/a/a.c`: `never()` never runs; `some()` 7-8\n")
+    assert paper.endswith("\n\n* `mm/quire/a/a.c`: `never()` never runs; inlined 4; `some()` 7-8\n")
 
 
 def test_paper_is_written_from_the_result() -> None:
