@@ -117,20 +117,21 @@ MODELS = {
 
 
 def between(listing: str) -> tuple[str, str]:
-    """Return the addresses of the first of SPARED and of what follows the last, from what nm -n prints of a kernel.
+    """Return the addresses of the first of SPARED and of the function after the last, from what nm prints of a kernel.
 
     Guests' kernels are not moved at boot.
     """
-    rows = [line.split() for line in listing.splitlines()]
-    found = [number for number, row in enumerate(rows) if row[-1] in SPARED]
-    return f"0x{rows[found[0]][0]}", f"0x{rows[found[-1] + 1][0]}"
+    known = races.symbols(listing)
+    found = [address for name in SPARED for address in known.get(name, [])]
+    after = min(address for addresses in known.values() for address in addresses if address > max(found))
+    return f"{min(found):#x}", f"{after:#x}"
 
 
 def spared(kernel: str) -> tuple[str, str] | None:
     """Return between which addresses allocations succeed in the guests of a kernel, None if all do."""
     if kernel != FAILING:
         return None
-    return between(subprocess.run(["nm", "-n", str(paths.BUILD / kernel / "vmlinux")], text=True, check=True,
+    return between(subprocess.run(["nm", str(paths.BUILD / kernel / "vmlinux")], text=True, check=True,
                                   stdout=subprocess.PIPE).stdout)
 
 
