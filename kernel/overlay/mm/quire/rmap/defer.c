@@ -103,9 +103,11 @@ static void end_budget(struct mm_struct *mm)
 	/* A full barrier; pairs with the one in quire_rmap_defer(). */
 	if (atomic_xchg(&mm->quire_deferred, DEFER_ENDED) < 0)
 		return;
-	for_each_vma(vmi, vma)
+	for_each_vma(vmi, vma) {
 		if (quire_rmap_borrowed(vma) && READ_ONCE(vma->anon_deferred))
 			quire_rmap_upgrade(vma);
+		cond_resched();
+	}
 }
 
 /**
