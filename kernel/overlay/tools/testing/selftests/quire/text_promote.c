@@ -725,6 +725,19 @@ TEST_F_TIMEOUT(reserve, off_gives_back, 600)
 	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
+/* Slab caches are shrunk as when memory is short. The file stays in use, so that it is not evicted. */
+TEST_F_TIMEOUT(reserve, shrinker_gives_back, 600)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	EXPECT_EQ(0, write_file("/proc/sys/vm/drop_caches", "2"));
+	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+	close(fd);
+}
+
 /* Asks for the memory that a page of the file lies in. Returns whether it could go offline. */
 static bool ask_for_memory_of(unsigned long page)
 {
