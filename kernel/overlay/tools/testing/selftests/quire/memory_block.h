@@ -10,13 +10,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define MEMORY_BLOCKS	"/sys/devices/system/memory/"
 #define MOST_MEMORY_BLOCKS	1024
 
 /* Memory that cannot be moved may keep a movable block from going offline for ever. */
-#define OFFLINE_LIMIT_S	120
+#define OFFLINE_LIMIT_S	60
 
 /* The size of each block, in bytes; 0 on errors. */
 static inline unsigned long memory_block_size(void)
@@ -78,13 +79,15 @@ static inline void memory_block_alarm(int sig)
 static inline int take_block_offline(long nr)
 {
 	const struct sigaction interrupt = { .sa_handler = memory_block_alarm };
+	/* Once more each second, in case a system call that begins anew has used up the signal. */
+	const struct itimerval limit = { { 1, 0 }, { OFFLINE_LIMIT_S, 0 } }, none = {};
 	struct sigaction before;
 	int ret;
 
 	sigaction(SIGALRM, &interrupt, &before);
-	alarm(OFFLINE_LIMIT_S);
+	setitimer(ITIMER_REAL, &limit, NULL);
 	ret = set_memory_block(nr, "offline");
-	alarm(0);
+	setitimer(ITIMER_REAL, &none, NULL);
 	sigaction(SIGALRM, &before, NULL);
 	return ret;
 }

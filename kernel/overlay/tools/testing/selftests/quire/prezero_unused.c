@@ -201,11 +201,12 @@ TEST_F_TIMEOUT(unused, a_failed_offline_uses_nothing, 600)
 TEST_F_TIMEOUT(unused, memory_that_goes_online_is_unused, 600)
 {
 	unsigned long block = memory_block_size() / PAGE, zeroed;
-	long nr = take_offline();
+	long nr;
 
+	ASSERT_NE(0UL, block);
+	nr = take_offline();
 	if (nr < 0)
 		SKIP(return, "no movable memory that can go offline");
-	ASSERT_NE(0UL, block);
 	ASSERT_EQ(0, set_memory_block(nr, "online_movable"));
 	/* More than the movable zone has. */
 	ASSERT_TRUE(fresh_is_zero(8 * SIZE, MADV_HUGEPAGE));
