@@ -404,7 +404,7 @@ static inline struct folio *quire_text_reserved(struct address_space *mapping, p
  * Vanilla: does nothing here.
  *
  * Context: just before the pageblock is isolated, with no spinlock held; does not sleep.
- * Until the zone's lock is taken, something may be set aside there again.
+ * Free memory there may be set aside again until it is isolated and pcp lists are drained.
  */
 static inline void quire_text_isolating(const struct page *page)
 {

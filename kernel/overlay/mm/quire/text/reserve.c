@@ -21,8 +21,8 @@
  * node that the task reads into anyway, and if the task's group has room for all of it.
  *
  * Locking: text_places_lock covers the places. It nests inside the invalidate_lock and
- * inside what whoever isolates a pageblock holds (mem_hotplug_lock, pcp_batch_high_lock,
- * CMA's mutex), and takes no other lock.
+ * inside the mutexes and semaphores of whoever isolates a pageblock (mem_hotplug_lock,
+ * pcp_batch_high_lock and CMA's mutex, for example). No other lock is taken inside it.
  *
  * Lifetime: a place compares its mapping and does not use it. It is empty before its inode
  * is gone (quire_text_unreserve()). The frames have a reference each, as pages from
