@@ -41,7 +41,7 @@ KNOWN = {
         "filemap_map_pages() calls the latter, which sets the bit that locks a folio; the former reads the folio's "
         "node from the same word, which never changes",
     frozenset({"lruvec_page_state", "mem_cgroup_css_rstat_flush"}):
-        "the latter adds to the counters of a control group, and the former reads them without the lock that it holds",
+        "the former reads the counters of a control group without the lock under which the latter adds to them",
 }
 # The places of each frame.
 Places = dict[str, list["Place"]]

@@ -52,11 +52,11 @@ knows what each page must hold. Meanwhile their pages are reclaimed in a control
 CPU and blocks of memory go away and come back, and the features that a model is not about are switched off and on. On
 the debug kernel, a tenth of the allocations that must not wait fail, those of huge pages among them. Nodes of XArrays
 do not, because swapoff(2) of Linux itself warns where one failed for a huge page in the swap cache. On the kernel
-kcsan, KCSAN looks for data races, and one in a file of ours or beside an edit of our hooks counts as a mismatch. Each
-guest has a seed of its own, and nothing is left out: a run that found a mismatch stays in this table. A model's own
-processes take the parts of the guests' CPU time that are told as "in the kernel", where they do what is
-tested and reclaim for their group, and "in user space"; the rest is the pressure's, or idle. Older runs did not measure
-it."""
+kcsan, KCSAN looks for data races, and one in a file of ours or beside an edit of our hooks counts as a mismatch, unless
+`guest/races.py` says why it is Linux's own. Each guest has a seed of its own, and nothing is left out: a run that found
+a mismatch stays in this table. A model's own processes take the parts of the guests' CPU time that are told as "in the
+kernel", where they do what is tested and reclaim for their group, and "in user space"; the rest is the pressure's, or
+idle. Older runs did not measure it."""
 AIM = 10**9
 LIMIT = 1.05
 REACHED = """# Lines that our tests reach
@@ -182,10 +182,11 @@ def modelled(result: dict[str, Any]) -> str:
     total, seconds = (sum(one[key] for one in runs if not one["wrong"]) for key in ("steps", "seconds"))
     text = f"{total:,} steps without a mismatch in all. The aim is {AIM:,}"
     if 0 < total < AIM:
-        text += f", of which the rest takes {(AIM - total) / total * seconds / 3600:,.0f} hours at the rate so far"
+        hours = (AIM - total) / total * seconds / 3600
+        text += f", of which the rest takes a guest {hours:,.0f} hours at the rate so far"
     listed = {title for one in runs for title in one.get("races", [])}
     if listed:
-        text += f". KCSAN found {len(listed)} races of Linux's own"
+        text += f". Races of Linux's own that KCSAN found: {len(listed)}"
     return "\n\n".join(["## Models", fill(MODELLED), cli.markdown(header, rows), fill(f"{text}.")])
 
 
@@ -246,7 +247,7 @@ def ranges(numbers: list[int]) -> str:
 def unreached(name: str, file: dict[str, Any]) -> str:
     """Return the lines of a source that are not reached, by function; a function that never runs has no lines.
 
-    gcov names no function for some lines of functions that are always inlined.
+    gcov names no function for some lines of functions that were inlined.
     """
     def text(function: str, numbers: list[int]) -> str:
         if not function:
