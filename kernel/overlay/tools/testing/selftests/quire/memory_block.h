@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Memory blocks, which go offline and online again (Documentation/admin-guide/mm/memory-hotplug.rst).
- * They are named by their number. Include after harness.h.
+ * Memory blocks, which go offline and online again; each has a number. See
+ * Documentation/admin-guide/mm/memory-hotplug.rst. Include after harness.h.
  */
 #ifndef MEMORY_BLOCK_H
 #define MEMORY_BLOCK_H

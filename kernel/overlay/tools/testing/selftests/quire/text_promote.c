@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The text feature where nothing is copied: blocks that were read into memory set aside for them
- * become huge where they are, and what was set aside in vain goes back.
+ * become huge where they are.
  * Needs root, ext4 on a loop device, and quire=text (or on).
  */
 #define _GNU_SOURCE
 
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
 
 #include "harness.h"
@@ -19,11 +18,7 @@
 #define CGROUP	GROUPS "/inner"
 
 #include "text_cgroup.h"
-
-#define FILE_PAGES	(FILE_SIZE / PAGE)
-#define BLOCKS		4	/* of the file */
-#define HALF		(2 * BLOCK_PAGES + BLOCK_PAGES / 2)	/* the middle of the third block */
-#define NEARLY		(3 * BLOCK_PAGES - 100)	/* so few left go back after ten seconds only */
+#include "text_stream.h"
 
 /* Bits of /proc/kpageflags */
 #define COMPOUND_HEAD	(1UL << 15)
@@ -32,20 +27,6 @@
 
 /* The frames of the file's pages. */
 static unsigned long before[FILE_PAGES], after[FILE_PAGES];
-
-/*
- * Begins with a new inode, which was never queued, and on one CPU, because what is set aside is of
- * one node. Returns 0, or -1.
- */
-static int begin(void)
-{
-	cpu_set_t cpu;
-
-	CPU_ZERO(&cpu);
-	CPU_SET(sched_getcpu(), &cpu);
-	unlink(PROGRAM);
-	return sched_setaffinity(0, sizeof(cpu), &cpu) || fresh_program(PROGRAM) ? -1 : 0;
-}
 
 static void put_back(void)
 {
@@ -57,37 +38,6 @@ static void put_back(void)
 }
 
 /* ---- reading ---- */
-
-/* Queues the file, for longer than it takes to read it. Returns 0, or -1. */
-static int queue_file(void)
-{
-	void *map;
-
-	if (set("delay_ms", "60000"))
-		return -1;
-	map = map_file(PROGRAM, FILE_SIZE);
-	return map ? munmap(map, FILE_SIZE) : -1;
-}
-
-/* Reads a part of the file as a stream. Returns 0, or -1. */
-static int read_stream(unsigned long first, unsigned long last)
-{
-	static unsigned char buf[16 * PAGE];
-	int fd = open(PROGRAM, O_RDONLY), ret = 0;
-	unsigned long n;
-
-	for (; first < last && !ret; first += n) {
-		n = last - first < 16 ? last - first : 16;
-		ret = pread(fd, buf, n * PAGE, first * PAGE) == (ssize_t)(n * PAGE) ? 0 : -1;
-	}
-	close(fd);
-	return ret;
-}
-
-static int read_all(void)
-{
-	return read_stream(0, FILE_PAGES);
-}
 
 /* The same in the group, which is charged for the pages. */
 static int read_all_in_group(void)
@@ -147,8 +97,8 @@ static long blocks_in_place(const unsigned long *frame)
 
 /*
  * Reads the file as a stream, so that all blocks but the first, which gets its place when a part of
- * it has been read, are in place, and notes its frames as @before. Does it anew if memory went back because the machine had other work for a second.
- * Returns 0, or -1.
+ * it has been read, are in place, and notes its frames as @before. Does it anew if memory went back
+ * because the machine had other work for a second. Returns 0, or -1.
  */
 static int fill(int (*reader)(void))
 {
@@ -172,28 +122,6 @@ static int fill(int (*reader)(void))
 	} while (seconds() < end);
 	print_counters();
 	return -1;
-}
-
-/* What was counted before the case. */
-static long collapsed, promoted;
-
-/*
- * Maps the file, and waits until so many blocks have become huge in this case. Nobody may touch the
- * text meanwhile: a block in which somebody faults just then is copied. Only a file that is queued
- * anew is worked on with the new delay; the first block's place goes back, and it is copied.
- * Returns the mapping, or NULL.
- */
-static unsigned char *promote(int blocks)
-{
-	unsigned char *map;
-
-	if (set("enabled", "0") || set("delay_ms", "0") || set("enabled", "1"))
-		return NULL;
-	map = map_whole(PROGRAM);
-	if (!map || !wait_stat("collapsed_blocks", collapsed + blocks))
-		return NULL;
-	read_pages(map, FILE_SIZE);
-	return pmd_mapped(0, PROGRAM) == blocks * BLOCK_KB ? map : NULL;
 }
 
 /* Maps pages of the file, and not as text. */
@@ -237,19 +165,6 @@ FIXTURE_TEARDOWN(promote)
 	if (self->map)
 		munmap(self->map, FILE_SIZE);
 	put_back();
-}
-
-/*
- * Have so many blocks become huge, so many of them with no copy, and is the text right? The worker
- * counts a block after it has become visible.
- */
-static bool is_huge(const unsigned char *map, long blocks, long not_copied)
-{
-	return wait_stat("collapsed_blocks", collapsed + blocks) &&
-		wait_stat("promoted_blocks", promoted + not_copied) &&
-		stat_of("collapsed_blocks") == collapsed + blocks &&
-		stat_of("promoted_blocks") == promoted + not_copied &&
-		text_is_right(map + PAGE, 0, three_blocks.pages);
 }
 
 /* Do all blocks but the first have the frames that they had before? */
@@ -677,207 +592,6 @@ TEST_F_TIMEOUT(promote, counts_of_the_group, 600)
 	EXPECT_EQ(0, rmdir(CGROUP));
 	/* It is freed when no page is charged to it, and all references were counted. */
 	EXPECT_TRUE(wait_less(GROUPS "/cgroup.stat", "nr_dying_descendants", 0));
-}
-
-/* ---- setting aside ---- */
-
-FIXTURE(reserve) {
-	long reserved, unfilled;	/* what was counted before */
-};
-
-FIXTURE_SETUP(reserve)
-{
-	NEED_TEXT_FEATURE();
-	ASSERT_EQ(0, begin());
-	collapsed = stat_of("collapsed_blocks");
-	promoted = stat_of("promoted_blocks");
-	self->reserved = stat_of("reserved_blocks");
-	self->unfilled = stat_of("reserve_unfilled");
-	ASSERT_EQ(0, queue_file());
-}
-
-FIXTURE_TEARDOWN(reserve)
-{
-	put_back();
-}
-
-TEST_F_TIMEOUT(reserve, half_read_block_is_given_back, 600)
-{
-	unsigned char *map;
-
-	ASSERT_EQ(0, read_stream(0, HALF));
-	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
-	EXPECT_TRUE(wait_stat("reserve_unfilled", self->unfilled + 1));
-	EXPECT_EQ(0, read_stream(HALF, FILE_PAGES));
-	EXPECT_TRUE(file_is_right(PROGRAM));
-	map = promote(BLOCKS);
-	ASSERT_NE(NULL, map);
-	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
-	munmap(map, FILE_SIZE);
-}
-
-TEST_F_TIMEOUT(reserve, off_gives_back, 600)
-{
-	ASSERT_EQ(0, read_stream(0, HALF));
-	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
-	ASSERT_EQ(0, set("enabled", "0"));
-	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
-	EXPECT_TRUE(file_is_right(PROGRAM));
-}
-
-/* Slab caches are shrunk as when memory is short. The file stays in use, so that it is not evicted. */
-TEST_F_TIMEOUT(reserve, shrinker_gives_back, 600)
-{
-	int fd = open(PROGRAM, O_RDONLY);
-
-	ASSERT_EQ(0, read_stream(0, HALF));
-	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
-	EXPECT_EQ(0, write_file("/proc/sys/vm/drop_caches", "2"));
-	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
-	EXPECT_TRUE(file_is_right(PROGRAM));
-	close(fd);
-}
-
-/* Asks for the memory that a page of the file lies in. Returns whether it could go offline. */
-static bool ask_for_memory_of(unsigned long page)
-{
-	int fd = open(PROGRAM, O_RDONLY);
-	unsigned char *at = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, page * PAGE);
-	long nr;
-
-	close(fd);
-	if (at == MAP_FAILED)
-		return false;
-	read_pages(at, PAGE);
-	nr = offline(at);
-	munmap(at, PAGE);
-	return nr >= 0 && !set_memory_block(nr, "online_movable");
-}
-
-/*
- * Sets memory aside for three blocks, of which the second is read whole and the third nearly, and
- * asks for memory of the third. Returns how many pieces went back at once, or -1. Does it anew if
- * the machine had other work for so long that some went back by themselves, and elsewhere if what
- * was set aside lies beside memory from boot.
- */
-static long given_back(void)
-{
-	double begun, end = seconds() + LIMIT_S;
-	long reserved, unfilled;
-
-	do {
-		if (begin() || queue_file())
-			return -1;
-		reserved = stat_of("reserved_blocks");
-		unfilled = stat_of("reserve_unfilled");
-		begun = seconds();
-		if (read_stream(0, NEARLY))
-			return -1;
-		if (stat_of("reserve_unfilled") != unfilled ||
-		    stat_of("reserved_blocks") != reserved + 3)
-			continue;
-		if (!ask_for_memory_of(2 * BLOCK_PAGES))
-			hold_memory();
-		else if (seconds() - begun < 9)
-			return stat_of("reserve_unfilled") - unfilled;
-	} while (seconds() < end);
-	return -1;
-}
-
-/* In other zones, pages that cannot be moved may keep memory from going offline, for ever. */
-TEST_F_TIMEOUT(reserve, isolation_gives_back, 600)
-{
-	if (next_movable_block(-1) < 0)
-		SKIP(return, "no movable memory");
-	EXPECT_GE(given_back(), 1);
-	EXPECT_EQ(0, read_stream(NEARLY, FILE_PAGES));
-	EXPECT_TRUE(file_is_right(PROGRAM));
-}
-
-TEST_F_TIMEOUT(reserve, evict_gives_back, 600)
-{
-	ASSERT_EQ(0, read_stream(0, HALF));
-	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
-	ASSERT_EQ(0, unlink(PROGRAM));
-	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
-}
-
-TEST_F_TIMEOUT(reserve, knob_off_reserves_nothing, 600)
-{
-	unsigned char *map;
-
-	ASSERT_EQ(0, set("in_place", "0"));
-	ASSERT_EQ(0, read_all());
-	map = promote(BLOCKS);
-	ASSERT_NE(NULL, map);
-	EXPECT_TRUE(is_huge(map, BLOCKS, 0));
-	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
-	munmap(map, FILE_SIZE);
-}
-
-TEST_F_TIMEOUT(reserve, no_huge_page_free, 600)
-{
-	long nomem = stat_of("reserve_nomem");
-
-	if (access(INJECT "probability", W_OK))
-		SKIP(return, "no fault injection");
-	ASSERT_EQ(0, fail_huge_pages("100"));
-	EXPECT_EQ(0, read_all());
-	EXPECT_EQ(0, fail_huge_pages("0"));
-	EXPECT_GT(stat_of("reserve_nomem"), nomem);
-	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
-	EXPECT_TRUE(file_is_right(PROGRAM));
-}
-
-/* How much was read from the program's device, in sectors; -1 on errors. */
-static long sectors_read(void)
-{
-	char path[64];
-	struct stat st;
-	long sectors;
-	FILE *f;
-
-	if (stat(PROGRAM, &st))
-		return -1;
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/stat", major(st.st_dev),
-		 minor(st.st_dev));
-	f = fopen(path, "r");
-	if (!f || fscanf(f, "%*d %*d %ld", &sectors) != 1)
-		sectors = -1;
-	if (f)
-		fclose(f);
-	return sectors;
-}
-
-TEST_F_TIMEOUT(reserve, readahead_reads_the_same, 600)
-{
-	long sectors[2];
-
-	for (int i = 0; i < 2; i++) {
-		ASSERT_EQ(0, begin());
-		ASSERT_EQ(0, set("in_place", i ? "1" : "0"));
-		ASSERT_EQ(0, queue_file());
-		sectors[i] = sectors_read();
-		ASSERT_GE(sectors[i], 0);
-		ASSERT_EQ(0, read_all());
-		sectors[i] = sectors_read() - sectors[i];
-	}
-	EXPECT_EQ(self->reserved + BLOCKS, stat_of("reserved_blocks"));
-	EXPECT_GE(sectors[0], (long)FILE_SIZE / 512);
-	EXPECT_EQ(sectors[0], sectors[1]);
-}
-
-TEST_F_TIMEOUT(reserve, random_order_reserves_nothing, 600)
-{
-	int fd = open(PROGRAM, O_RDONLY);
-	unsigned char page[PAGE];
-
-	ASSERT_EQ(0, posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
-	for (long i = FILE_PAGES / 16 * 16; i >= 0; i -= 16)
-		ASSERT_EQ((long)PAGE, pread(fd, page, PAGE, i * PAGE));
-	close(fd);
-	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
-	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The memory that the text feature sets aside for blocks that are being read: when it does, and how
+ * what was set aside in vain goes back.
+ * Needs root, ext4 on a loop device, and quire=text (or on).
+ */
+#define _GNU_SOURCE
+
+#include <sys/sysmacros.h>
+
+#include "harness.h"
+#include "text_huge.h"
+
+#define IMAGE	"/tmp/text_reserve.img"
+#define FOLDER	"/tmp/text_reserve"
+#define PROGRAM	FOLDER "/program"
+
+#include "text_stream.h"
+
+#define HALF		(2 * BLOCK_PAGES + BLOCK_PAGES / 2)	/* the middle of the third block */
+#define NEARLY		(3 * BLOCK_PAGES - 100)	/* so few left go back after ten seconds only */
+
+FIXTURE(reserve) {
+	long reserved, unfilled;	/* what was counted before */
+};
+
+FIXTURE_SETUP(reserve)
+{
+	NEED_TEXT_FEATURE();
+	ASSERT_EQ(0, begin());
+	collapsed = stat_of("collapsed_blocks");
+	promoted = stat_of("promoted_blocks");
+	self->reserved = stat_of("reserved_blocks");
+	self->unfilled = stat_of("reserve_unfilled");
+	ASSERT_EQ(0, queue_file());
+}
+
+FIXTURE_TEARDOWN(reserve)
+{
+	fail_huge_pages("0");
+	defaults();
+	unlink(PROGRAM);
+}
+
+TEST_F_TIMEOUT(reserve, half_read_block_is_given_back, 600)
+{
+	unsigned char *map;
+
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	EXPECT_TRUE(wait_stat("reserve_unfilled", self->unfilled + 1));
+	EXPECT_EQ(0, read_stream(HALF, FILE_PAGES));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+	map = promote(BLOCKS);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(text_is_right(map + PAGE, 0, three_blocks.pages));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(reserve, off_gives_back, 600)
+{
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	ASSERT_EQ(0, set("enabled", "0"));
+	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+/* Slab caches are shrunk as when memory is short. The file stays in use, and is not evicted. */
+TEST_F_TIMEOUT(reserve, shrinker_gives_back, 600)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	EXPECT_EQ(0, write_file("/proc/sys/vm/drop_caches", "2"));
+	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+	close(fd);
+}
+
+/* Asks for the memory that a page of the file lies in. Returns whether it could go offline. */
+static bool ask_for_memory_of(unsigned long page)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+	unsigned char *at = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, page * PAGE);
+	long nr;
+
+	close(fd);
+	if (at == MAP_FAILED)
+		return false;
+	read_pages(at, PAGE);
+	nr = offline(at);
+	munmap(at, PAGE);
+	return nr >= 0 && !set_memory_block(nr, "online_movable");
+}
+
+/*
+ * Sets memory aside for three blocks, of which the second is read whole and the third nearly, and
+ * asks for memory of the third. Returns how many pieces went back at once, or -1. Does it anew if
+ * the machine had other work for so long that some went back by themselves, and elsewhere if what
+ * was set aside lies beside memory from boot.
+ */
+static long given_back(void)
+{
+	double begun, end = seconds() + LIMIT_S;
+	long reserved, unfilled;
+
+	do {
+		if (begin() || queue_file())
+			return -1;
+		reserved = stat_of("reserved_blocks");
+		unfilled = stat_of("reserve_unfilled");
+		begun = seconds();
+		if (read_stream(0, NEARLY))
+			return -1;
+		if (stat_of("reserve_unfilled") != unfilled ||
+		    stat_of("reserved_blocks") != reserved + 3)
+			continue;
+		if (!ask_for_memory_of(2 * BLOCK_PAGES))
+			hold_memory();
+		else if (seconds() - begun < 9)
+			return stat_of("reserve_unfilled") - unfilled;
+	} while (seconds() < end);
+	return -1;
+}
+
+/* In other zones, pages that cannot be moved may keep memory from going offline, for ever. */
+TEST_F_TIMEOUT(reserve, isolation_gives_back, 600)
+{
+	if (next_movable_block(-1) < 0)
+		SKIP(return, "no movable memory");
+	EXPECT_GE(given_back(), 1);
+	EXPECT_EQ(0, read_stream(NEARLY, FILE_PAGES));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+TEST_F_TIMEOUT(reserve, evict_gives_back, 600)
+{
+	ASSERT_EQ(0, read_stream(0, HALF));
+	EXPECT_EQ(self->reserved + 3, stat_of("reserved_blocks"));
+	ASSERT_EQ(0, unlink(PROGRAM));
+	EXPECT_EQ(self->unfilled + 2, stat_of("reserve_unfilled"));
+}
+
+TEST_F_TIMEOUT(reserve, knob_off_reserves_nothing, 600)
+{
+	unsigned char *map;
+
+	ASSERT_EQ(0, set("in_place", "0"));
+	ASSERT_EQ(0, read_all());
+	map = promote(BLOCKS);
+	ASSERT_NE(NULL, map);
+	EXPECT_TRUE(is_huge(map, BLOCKS, 0));
+	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
+	munmap(map, FILE_SIZE);
+}
+
+TEST_F_TIMEOUT(reserve, no_huge_page_free, 600)
+{
+	long nomem = stat_of("reserve_nomem");
+
+	if (access(INJECT "probability", W_OK))
+		SKIP(return, "no fault injection");
+	ASSERT_EQ(0, fail_huge_pages("100"));
+	EXPECT_EQ(0, read_all());
+	EXPECT_EQ(0, fail_huge_pages("0"));
+	EXPECT_GT(stat_of("reserve_nomem"), nomem);
+	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+/* How much was read from the program's device, in sectors; -1 on errors. */
+static long sectors_read(void)
+{
+	char path[64];
+	struct stat st;
+	long sectors;
+	FILE *f;
+
+	if (stat(PROGRAM, &st))
+		return -1;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/stat", major(st.st_dev),
+		 minor(st.st_dev));
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%*d %*d %ld", &sectors) != 1)
+		sectors = -1;
+	if (f)
+		fclose(f);
+	return sectors;
+}
+
+TEST_F_TIMEOUT(reserve, readahead_reads_the_same, 600)
+{
+	long sectors[2];
+
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(0, begin());
+		ASSERT_EQ(0, set("in_place", i ? "1" : "0"));
+		ASSERT_EQ(0, queue_file());
+		sectors[i] = sectors_read();
+		ASSERT_GE(sectors[i], 0);
+		ASSERT_EQ(0, read_all());
+		sectors[i] = sectors_read() - sectors[i];
+	}
+	EXPECT_EQ(self->reserved + BLOCKS, stat_of("reserved_blocks"));
+	EXPECT_GE(sectors[0], (long)FILE_SIZE / 512);
+	EXPECT_EQ(sectors[0], sectors[1]);
+}
+
+TEST_F_TIMEOUT(reserve, random_order_reserves_nothing, 600)
+{
+	int fd = open(PROGRAM, O_RDONLY);
+	unsigned char page[PAGE];
+
+	ASSERT_EQ(0, posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
+	for (long i = FILE_PAGES / 16 * 16; i >= 0; i -= 16)
+		ASSERT_EQ((long)PAGE, pread(fd, page, PAGE, i * PAGE));
+	close(fd);
+	EXPECT_EQ(self->reserved, stat_of("reserved_blocks"));
+	EXPECT_TRUE(file_is_right(PROGRAM));
+}
+
+int main(int argc, char **argv)
+{
+	return test_on_ext4(argc, argv, IMAGE, FOLDER);
+}
