@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import group
-from guest import boot, build, paths, tree
+from guest import boot, build, paths, splat, tree
 
 RECORDS = paths.REPO / "tests" / "records"
 # The guests of all sets, except for a set's own options.
@@ -127,7 +127,7 @@ def boot_script(command: list[str], kernel: str, append: str, limit: float,
     slowdown = group.DEBUG_SLOWDOWN if kernel == "debug" else 1
     script = group.with_walks(shlex.join(["env", f"SLOWDOWN={slowdown}", *command]))
     result = boot.run(script, kernel=kernel, append=append, timeout=limit * slowdown, **{**SHAPE, **options})
-    return result, "\n".join(map(str, result.splats)) or group.walks(result.output)
+    return result, splat.summary(result.splats) or group.walks(result.output)
 
 
 def run_guest(command: list[str], kernel: str, append: str, limit: float = 1500, **options: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sets
-from guest import boot, paths
+from guest import boot, paths, splat
 from suites import compare, kselftest, ltp, publishing, running, storage, stress_ng, suite
 
 OUTPUT = """== mmap01
@@ -184,6 +184,13 @@ def test_complaints(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert run(monkeypatch, Guests({"vanilla": [{}], "on": [{}]}, "WARNING: at mm/x.c\nmore")) == 1
     assert result_of(host)["complaints"] == ["ipc on quire: WARNING: at mm/x.c"]
     assert "complaint: ipc on quire: WARNING: at mm/x.c" in capsys.readouterr().out
+
+
+def test_splats_are_told_by_their_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first line of what a guest's kernel complained of, which is kept, is what a person would read first."""
+    oops = splat.Splat("bug", "BUG: f", "BUG: f\nOops: 0\n")
+    monkeypatch.setattr(boot, "run", lambda *_, **__: boot.Result(boot.SPLAT, "", "", [oops, oops]))
+    assert sets.boot_script(["true"], "quire", "", 1)[1].splitlines()[:2] == ["--- kernel bug: BUG: f", "BUG: f"]
 
 
 def test_summary_is_not_kept(host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
