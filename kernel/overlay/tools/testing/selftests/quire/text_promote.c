@@ -111,7 +111,7 @@ static int fill(int (*reader)(void))
 			return -1;
 		reserved = stat_of("reserved_blocks");
 		unfilled = stat_of("reserve_unfilled");
-		if (queue_file() || reader())
+		if (queue_file(FILE_SIZE) || reader())
 			return -1;
 		if (stat_of("reserve_unfilled") != unfilled ||
 		    stat_of("reserved_blocks") != reserved + BLOCKS)

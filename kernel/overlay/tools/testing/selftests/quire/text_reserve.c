@@ -32,7 +32,7 @@ FIXTURE_SETUP(reserve)
 	promoted = stat_of("promoted_blocks");
 	self->reserved = stat_of("reserved_blocks");
 	self->unfilled = stat_of("reserve_unfilled");
-	ASSERT_EQ(0, queue_file());
+	ASSERT_EQ(0, queue_file(FILE_SIZE));
 }
 
 FIXTURE_TEARDOWN(reserve)
@@ -107,7 +107,7 @@ static long given_back(void)
 	long reserved, unfilled;
 
 	do {
-		if (begin() || queue_file())
+		if (begin() || queue_file(FILE_SIZE))
 			return -1;
 		reserved = stat_of("reserved_blocks");
 		unfilled = stat_of("reserve_unfilled");
@@ -170,6 +170,95 @@ TEST_F_TIMEOUT(reserve, no_huge_page_free, 600)
 	EXPECT_TRUE(file_is_right(PROGRAM));
 }
 
+/* More blocks than there may be places, each read nearly whole. */
+#define MOST_BLOCKS	129
+#define MUCH		(BLOCK_PAGES - 100)
+
+/* A place is replaced only if it was not used for a tenth of a second: the first ones grow old. */
+#define PAUSE_US	20000
+
+/* Begins with a file that is one hole. Returns 0, or -1. */
+static int begin_sparse(void)
+{
+	int fd, ret = -1;
+
+	if (begin() || unlink(PROGRAM))
+		return -1;
+	fd = open(PROGRAM, O_RDWR | O_CREAT | O_EXCL, 0755);
+	if (fd >= 0)
+		ret = ftruncate(fd, MOST_BLOCKS * BLOCK);
+	close(fd);
+	return ret || queue_file(MOST_BLOCKS * BLOCK) ? -1 : 0;
+}
+
+/* The end of a step. Returns whether it took so long that some memory went back by itself. */
+static bool stalled(double *begun)
+{
+	double now = seconds();
+	bool late = now - *begun > 0.9;
+
+	*begun = now;
+	return late;
+}
+
+/*
+ * Sets memory aside for one block after the other until some goes back. Returns how many blocks
+ * that were; 0 if the machine was too slow or had no memory, or -1.
+ */
+static long fill_places(void)
+{
+	long unfilled = stat_of("reserve_unfilled"), nomem = stat_of("reserve_nomem");
+	double begun = seconds(), end = begun + 8;
+
+	for (long i = 0; i < MOST_BLOCKS; i++) {
+		if (read_stream(i * BLOCK_PAGES, i * BLOCK_PAGES + MUCH))
+			return -1;
+		if (stalled(&begun) || begun > end || stat_of("reserve_nomem") != nomem)
+			return 0;
+		if (stat_of("reserve_unfilled") != unfilled)
+			return i + 1;
+		usleep(PAUSE_US);
+	}
+	return -1;
+}
+
+/*
+ * The first block's memory went back for the last one's: when all others are read to their ends,
+ * only the last one's is left. Returns 1 if so; 0 if the machine was too slow, or -1.
+ */
+static int first_was_replaced(long blocks, long reserved, long unfilled)
+{
+	double begun = seconds();
+
+	for (long i = 1; i < blocks - 1; i++)
+		if (read_stream(i * BLOCK_PAGES + MUCH, (i + 1) * BLOCK_PAGES))
+			return -1;
+	if (stalled(&begun))
+		return 0;
+	if (set("enabled", "0"))
+		return -1;
+	return stat_of("reserved_blocks") == reserved + blocks &&
+		stat_of("reserve_unfilled") == unfilled + 2 ? 1 : -1;
+}
+
+/* When all places are taken, the next block gets that which was not used for the longest time. */
+TEST_F_TIMEOUT(reserve, longest_unused_is_replaced, 600)
+{
+	double end = seconds() + LIMIT_S;
+	long blocks, reserved, unfilled;
+	int replaced = 0;
+
+	do {
+		ASSERT_EQ(0, begin_sparse());
+		reserved = stat_of("reserved_blocks");
+		unfilled = stat_of("reserve_unfilled");
+		blocks = fill_places();
+		if (blocks > 2)
+			replaced = first_was_replaced(blocks, reserved, unfilled);
+	} while (!replaced && blocks >= 0 && seconds() < end);
+	EXPECT_EQ(1, replaced);
+}
+
 /* How much was read from the program's device, in sectors; -1 on errors. */
 static long sectors_read(void)
 {
@@ -197,7 +286,7 @@ TEST_F_TIMEOUT(reserve, readahead_reads_the_same, 600)
 	for (int i = 0; i < 2; i++) {
 		ASSERT_EQ(0, begin());
 		ASSERT_EQ(0, set("in_place", i ? "1" : "0"));
-		ASSERT_EQ(0, queue_file());
+		ASSERT_EQ(0, queue_file(FILE_SIZE));
 		sectors[i] = sectors_read();
 		ASSERT_GE(sectors[i], 0);
 		ASSERT_EQ(0, read_all());

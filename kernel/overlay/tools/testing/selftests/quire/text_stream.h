@@ -23,15 +23,15 @@ static inline int begin(void)
 	return sched_setaffinity(0, sizeof(cpu), &cpu) || fresh_program(PROGRAM) ? -1 : 0;
 }
 
-/* Queues the file, for longer than it takes to read it. Returns 0, or -1. */
-static inline int queue_file(void)
+/* Queues the file of @len bytes, for longer than it takes to read it. Returns 0, or -1. */
+static inline int queue_file(size_t len)
 {
 	void *map;
 
 	if (set("delay_ms", "60000"))
 		return -1;
-	map = map_file(PROGRAM, FILE_SIZE);
-	return map ? munmap(map, FILE_SIZE) : -1;
+	map = map_file(PROGRAM, len);
+	return map ? munmap(map, len) : -1;
 }
 
 /* Reads a part of the file as a stream. Returns 0, or -1. */
