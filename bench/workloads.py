@@ -83,7 +83,8 @@ WORKLOADS = (
                  where={"case": "single_writes"}, unit="instructions"),
         ),
         also="a worker can do that ahead (`fork/background_tables_per_s`); this gives up the memory that sharing saves",
-        never="heaps of transparent huge pages, which fork copies as Linux does; processes below 32 MiB",
+        never="heaps of transparent huge pages, which fork copies as Linux does; "
+              "processes with fewer than 16 page tables (`VmPTE` below 64 kB)",
     ),
     Workload(
         "PostgreSQL without huge pages", ("shm", "fork"), ("shm", "fork", "rmap"), knobs=("fork/mixed=1",),
@@ -113,7 +114,8 @@ WORKLOADS = (
             Fact("the first write to each 2 MiB", "after-fork", metric="first_ns", where={"case": "single_writes"}),
         ),
         also="for children that use few of their libraries, `fork/mixed` shares those tables, too; others pay for it",
-        never="children that write all over the parent's memory; parents below 32 MiB (only `rmap` helps)",
+        never="children that write all over the parent's memory; "
+              "parents with fewer than 16 page tables (`VmPTE` below 64 kB: only `rmap` helps)",
     ),
     Workload(
         "compile farms, large binaries", ("text",), ("text",),

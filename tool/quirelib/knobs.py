@@ -45,7 +45,8 @@ class Gauge:
 
 KNOBS = (
     Knob("fork", "min_tables", 1, 1 << 30, "16", "page tables",
-         "a process shares page tables at fork only if it has at least this many; a last-level table maps 2 MiB"),
+         "a process shares page tables at fork only if it has at least this many, those of upper levels included; "
+         "a last-level table maps 2 MiB"),
     Knob("fork", "mixed", 0, 1, "0", "switch",
          "1: also share tables that several areas reach into, and tables of private file mappings; "
          "a kernel without shm accepts only 0"),
