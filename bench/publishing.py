@@ -154,12 +154,12 @@ def headline(data: dict) -> str:
     return f"## The main aims, and all that are missed\n\n{table_of_aims}\n\nConditions:\n\n{lines}"
 
 
-def counts(results: list[dict]) -> str:
-    """Return how many of the aims of the benchmarks that have results are met."""
+def counts(results: list[dict], where: str) -> str:
+    """Return how many of the aims of the benchmarks that have results are met; `where` says on which kernels."""
     names = [n for n in core.names() if any(r["name"] == n for r in results)]
     aims = [(aim, core.find(results, n, aim.clock)) for n in names for aim in core.load(n).aims]
     judged = [core.judge(aim, result) for aim, result in aims]
-    return (f"Of {len(aims)} aims {judged.count(core.MET)} are met, {judged.count(core.MISSED)} missed, "
+    return (f"Of {len(aims)} aims, {where}, {judged.count(core.MET)} are met, {judged.count(core.MISSED)} missed, "
             f"{judged.count(core.UNMEASURABLE)} not measurable here (by the clock, off differs from vanilla by more "
             f"than the aim allows) and {judged.count(None)} not measured")
 
@@ -171,7 +171,8 @@ def paper(data: dict) -> str:
     without = [n for n in core.names() if core.load(n).aims and n not in names]
     config = "Configuration: tinyconfig with `kernel/config/guest.config`, for quire also `kernel/config/quire.config`."
     tools = sorted({f"{r['kernel']['compiler']}; {r['kernel']['qemu']}" for r in results if r.get("kernel")})
-    parts = [INTRO + "\n" + "\n".join([f"{counts(results)}.", config, *(f"Built and run with {t}." for t in tools)])]
+    judged = counts(results, "judged on lean kernels")
+    parts = [INTRO + "\n" + "\n".join([f"{judged}.", config, *(f"Built and run with {t}." for t in tools)])]
     parts.append(NO_ROW.format(page="rmap.md"))
     if without:
         parts.append(f"These benchmarks have aims, but no results here: {', '.join(without)}.")
@@ -209,8 +210,9 @@ def by_workload(data: dict, packages: dict) -> str:
     emulators = ", ".join(sorted({r["guest"]["accelerator"] for r in results}))
     misses = workloads.other_misses(results)
     lean = workloads.lean_misses(results, data["results"])
+    judged = counts(results, "judged on the installed kernel where measured there, otherwise on the lean one")
     texts = [CONDITIONS.format(emulators=emulators),
-             f"{counts(results)}; [docs/packages.md](docs/packages.md) and [docs/results.md](docs/results.md) list all "
+             f"{judged}; [docs/packages.md](docs/packages.md) and [docs/results.md](docs/results.md) list all "
              "of them. "
              + (f"The table does not have these missed ones: {'; '.join(misses)}. " if misses else "")
              + (f"Lean kernels, which differ from vanilla in quire alone, miss these, too: {'; '.join(lean)}. "

@@ -319,7 +319,7 @@ def command_line() -> cli.Parser:
     """Return the parser of the command line."""
     parser = cli.Parser(prog="bench/run", description=__doc__)
     clock = parser.add_mutually_exclusive_group()
-    clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 1 %%")
+    clock.add_argument("--icount", action="store_true", help="count instructions: one CPU, repeatable to about 0.1 %%")
     clock.add_argument("--clock", action="store_true", help="measure time, with two CPUs (the default)")
     parser.add_argument("--jump", action="store_true",
                         help="with --icount: on the kernels with jump labels (make kernel VARIANT=quire-jump)")

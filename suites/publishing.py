@@ -20,8 +20,9 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAPER, COVERAGE_PAPER = DOCS / "trust.md", DOCS / "coverage.md"
 INTRO = """# Other projects' tests, and our models
 
-Written by `suites/publish` from the JSON in `suites/results`; no number here is typed by hand. `make suites` runs all
-of it again.
+Written by `suites/publish` from the JSON in `suites/results`; no number here is typed by hand. `make suites`
+with the paths of all clones runs the comparisons with vanilla again, and will-it-scale; `suites/run --kernel debug
+[--base off]` runs those of the debug kernel, and `make fuzz`, `make models` and `make matrix` the rest.
 
 The tests of other projects run in guests, on a base kernel and on quire with all features on, and each case's outcome
 is compared: pass, skip, fail, broken, timeout. A case also has an outcome for each check that it reports. It is *worse*
