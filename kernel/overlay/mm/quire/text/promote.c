@@ -464,11 +464,16 @@ static int text_exchange(struct address_space *mapping, pgoff_t start, struct pa
 	xas_lock_irq(&xas);
 	error = text_freeze(head, tables, maps);
 	if (!error) {
+		/*
+		 * Before the merge: readers under RCU alone test the flags of what they find,
+		 * which must be no tail. Only who has found a page before may still see it
+		 * become one, as any page that is freed. It replaces entries of the same range,
+		 * so it needs no memory.
+		 */
+		xas_store(&xas, folio);
+		WARN_ON_ONCE(xas_error(&xas));
 		mappings = text_merge(head, maps);
 		__lruvec_stat_mod_folio(folio, NR_FILE_THPS, HPAGE_PMD_NR);
-		xas_store(&xas, folio);
-		/* It replaces entries of the same range, so it needs no memory. */
-		WARN_ON_ONCE(xas_error(&xas));
 		folio_ref_unfreeze(folio, HPAGE_PMD_NR + TEXT_REFS - 1 + mappings);
 	}
 	xas_unlock_irq(&xas);
