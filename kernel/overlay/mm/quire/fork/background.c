@@ -59,28 +59,22 @@ static void start_worker(unsigned int per_s)
 	queue_delayed_work(system_unbound_wq, &background, max(PERIOD, HZ / per_s));
 }
 
-/* A fork adds its child with each table. Two concurrent forks may add a child several times. */
-static bool added_last(struct mm_struct *mm)
-{
-	guard(spinlock)(&children_lock);
-	return !list_empty(&children) &&
-	       list_last_entry(&children, struct waiting_child, list)->mm == mm;
-}
-
 /**
  * quire_background_add - have a new child's tables unshared later
- * @mm: the child's mm, which has just shared another table
+ * @mm: the child's mm, which is about to share its first table
  *
  * Does nothing while the policy is off. If there is no memory for an entry, the child's faults
  * unshare its tables.
- * Context: fork; may sleep.
+ * Context: fork, which holds the child's mmap_lock for writing until all tables are shared; may
+ * sleep.
  */
 void quire_background_add(struct mm_struct *mm)
 {
 	unsigned int per_s = READ_ONCE(background_tables_per_s);
 	struct waiting_child *child;
 
-	if (likely(!per_s) || added_last(mm))
+	mmap_assert_write_locked(mm);
+	if (likely(!per_s))
 		return;
 	child = kmalloc(sizeof(*child), GFP_KERNEL | __GFP_NOWARN);
 	if (!child) {
@@ -192,5 +186,6 @@ static void background_work(struct work_struct *work)
 			return;
 		}
 		forget(todo.child, ret);
+		cond_resched();
 	}
 }

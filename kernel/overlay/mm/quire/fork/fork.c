@@ -149,11 +149,15 @@ static int refusal_of(int err)
 	}
 }
 
-static void note_sharer(struct mm_struct *mm)
+/* Returns whether it was not one before. */
+static bool note_sharer(struct mm_struct *mm)
 {
-	if (!test_bit(MMF_QUIRE_PT, &mm->flags))
+	bool first = !test_bit(MMF_QUIRE_PT, &mm->flags);
+
+	if (first)
 		set_bit(MMF_QUIRE_PT, &mm->flags);
 	quire_pt_on_mmlist(mm);
+	return first;
 }
 
 /* Most processes are too small to share anything. Finding that out must be cheap. */
@@ -194,10 +198,11 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	reason = refusal(dst_vma, src_vma, dst_pmd, addr, end, &is_mixed);
 	if (reason < 0) {
 		note_sharer(src_mm);
-		note_sharer(dst_mm);
+		/* A fault would, too, but the child cannot run yet. */
+		if (note_sharer(dst_mm))
+			quire_background_add(dst_mm);
 		users = share(dst_vma, src_vma, dst_pmd, src_pmd, addr, is_mixed);
 		if (users > 0) {
-			quire_background_add(dst_mm);
 			trace_fork_share(dst_mm, addr, users);
 			/* Vanilla would, as it copies the table. */
 			cond_resched();

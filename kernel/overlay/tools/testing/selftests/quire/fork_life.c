@@ -544,6 +544,8 @@ TEST_SLOW(fork_life, background_gives_up)
 			_exit(0);
 		ASSERT_EQ(pid, waitpid(pid, &status, 0));
 	}
+	/* All of them, so that none is left for the next case. */
+	exited += 4;
 	EXPECT_TRUE(wait_for(given_up, &exited, 1));
 	exited = fork_stat("background_exited");
 	ASSERT_EQ(0, start_helper(&other, serve, self->area));
@@ -552,6 +554,68 @@ TEST_SLOW(fork_life, background_gives_up)
 	EXPECT_EQ(0, ask(&other, 'r'));
 	EXPECT_EQ(1, write(other.to, "q", 1));
 	EXPECT_EQ(0, stop_helper(&other));
+}
+
+/* How many children the worker is done with. */
+static long dealt_with(void)
+{
+	return fork_stat("background_done") + fork_stat("background_exited") +
+		fork_stat("background_no_memory");
+}
+
+static long enough(void *arg)
+{
+	return dealt_with() >= *(long *)arg;
+}
+
+#define ROUNDS 20
+
+/* Forks children that end at once. */
+static long fork_rounds(char command, void *arg)
+{
+	int i, status;
+
+	for (i = 0; i < ROUNDS; i++) {
+		pid_t pid = fork();
+
+		if (!pid)
+			_exit(0);
+		if (pid < 0 || waitpid(pid, &status, 0) != pid)
+			return -1;
+	}
+	return 0;
+}
+
+/* Two processes fork at once: the worker has each child once, not once for each table. */
+TEST_SLOW(fork_life, background_has_a_child_once)
+{
+	char *area = map_tables(SLOTS / 4);
+	struct helper parents[2], last;
+	long children;
+	unsigned int i;
+
+	if (write_word(KNOB, "0"))
+		SKIP(return, "no such policy");
+	ASSERT_NE(NULL, area);
+	for (i = 0; i < SLOTS / 4; i++)
+		area[i * TABLE] = 1;
+	for (i = 0; i < 2; i++)
+		ASSERT_EQ(0, start_helper(&parents[i], fork_rounds, NULL));
+	/* With the last one, below. */
+	children = dealt_with() + 2 * ROUNDS + 1;
+	ASSERT_EQ(0, write_word(KNOB, "1048576"));
+	for (i = 0; i < 2; i++)
+		EXPECT_TRUE(tell(&parents[i], 'f'));
+	for (i = 0; i < 2; i++)
+		EXPECT_EQ(0, its_answer(&parents[i]));
+	/* The worker begins with the oldest. */
+	ASSERT_EQ(0, start_helper(&last, serve, self->area));
+	EXPECT_TRUE(wait_for(its_tables, &last.pid, 0));
+	EXPECT_TRUE(wait_for(enough, &children, 1));
+	EXPECT_EQ(children, dealt_with());
+	EXPECT_EQ(0, finish(&last));
+	for (i = 0; i < 2; i++)
+		EXPECT_EQ(0, finish(&parents[i]));
 }
 
 /*

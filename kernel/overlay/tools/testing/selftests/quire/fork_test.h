@@ -363,13 +363,21 @@ struct helper {
 	int to, from;
 };
 
-static inline long ask(struct helper *h, char command)
+static inline bool tell(struct helper *h, char command)
+{
+	return write(h->to, &command, 1) == 1;
+}
+
+static inline long its_answer(struct helper *h)
 {
 	long answer = -1;
 
-	if (write(h->to, &command, 1) != 1 || read(h->from, &answer, sizeof(answer)) != sizeof(answer))
-		return -1;
-	return answer;
+	return read(h->from, &answer, sizeof(answer)) == sizeof(answer) ? answer : -1;
+}
+
+static inline long ask(struct helper *h, char command)
+{
+	return tell(h, command) ? its_answer(h) : -1;
 }
 
 /* What a helper does until 'q'; does not return. */
