@@ -50,9 +50,14 @@ static unsigned long orphans(void)
 /* Fractions of a page, so that a table of very many users does not count as nothing. */
 #define PARTS	1024
 
+/* So many PMDs are searched, which map 1 TiB: preemption is off. */
+#define MOST_SEARCHED	(1UL << (40 - PMD_SHIFT))
+
 struct orphan_count {
 	pmd_t *last;		/* several VMAs may reach into a table */
 	unsigned long parts;
+	unsigned long enough;	/* parts */
+	unsigned long searched;	/* PMDs */
 };
 
 /* RCU keeps the table. Its state is read without the PTL: any recent value will do. */
@@ -79,16 +84,25 @@ static void count_orphan(struct orphan_count *count, pmd_t *pmd)
 		count->parts += PTRS_PER_PTE * PARTS / max(users, 1U);
 }
 
-/* A PUD callback, because a walk that visits PMDs adopts a table that nobody else uses. */
+/*
+ * A PUD callback, because a walk that visits PMDs adopts a table that nobody else uses. Returns 1 if
+ * more would not change the result.
+ */
 static int count_orphans(pud_t *pud, unsigned long addr, unsigned long end, struct mm_walk *walk)
 {
+	struct orphan_count *count = walk->private;
 	pmd_t *pmd;
 
 	walk->action = ACTION_CONTINUE;
 	if (!pud_present(*pud) || pud_leaf(*pud))
 		return 0;
+	count->searched += DIV_ROUND_UP(end - addr, PMD_SIZE);
+	if (count->searched > MOST_SEARCHED)
+		count->parts = count->enough;
+	if (count->parts >= count->enough)
+		return 1;
 	for (pmd = pmd_offset(pud, addr); addr < end; pmd++, addr = pmd_addr_end(addr, end))
-		count_orphan(walk->private, pmd);
+		count_orphan(count, pmd);
 	return 0;
 }
 
@@ -99,7 +113,8 @@ static const struct mm_walk_ops orphan_ops = {
 
 /*
  * A process's part of the orphans, up to @reach: from each of their tables that it uses, the part
- * that falls to one user. If its page tables cannot be walked now, it may use all of them.
+ * that falls to one user. If its page tables cannot be walked now, or are too many, it may use all
+ * of them.
  */
 static unsigned long orphans_of(struct mm_struct *mm, unsigned long reach)
 {
@@ -108,6 +123,7 @@ static unsigned long orphans_of(struct mm_struct *mm, unsigned long reach)
 	reach = min(reach, orphans());
 	if (!reach || !mmap_read_trylock(mm))
 		return reach;
+	count.enough = reach * PARTS;
 	walk_page_range(mm, 0, TASK_SIZE_MAX, &orphan_ops, &count);
 	mmap_read_unlock(mm);
 	return min(reach, count.parts / PARTS);

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -178,11 +179,25 @@ static long oom_score(pid_t pid)
 #define HEIR_TABLES 96
 #define MOST_HEIRS 4
 
+/* More upper tables than the kernel looks at for the OOM killer. Returns false on failure. */
+static bool become_sparse(void)
+{
+	const size_t len = 1100ul << 30, step = 1ul << 30;
+	volatile char *area = mmap(NULL, len, PROT_READ,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (area == MAP_FAILED)
+		return false;
+	for (size_t at = 0; at < len; at += step)
+		(void)area[at];
+	return true;
+}
+
 /*
  * Forks an owner that fills the tables, forks @heirs children that all share them, and ends.
- * Returns false on failure.
+ * The first @sparse children have many other tables. Returns false on failure.
  */
-static bool start_heirs(pid_t *heir, int heirs, int *down)
+static bool start_heirs(pid_t *heir, int heirs, int sparse, int *down)
 {
 	int up[2], status;
 	pid_t pid;
@@ -203,6 +218,8 @@ static bool start_heirs(pid_t *heir, int heirs, int *down)
 			if (pid)
 				continue;
 			pid = getpid();
+			if (i < sparse && !become_sparse())
+				pid = -1;
 			if (write(up[1], &pid, sizeof(pid)) != sizeof(pid) ||
 			    read(down[0], &byte, 1) != 1)
 				_exit(1);
@@ -214,11 +231,23 @@ static bool start_heirs(pid_t *heir, int heirs, int *down)
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
 		return false;
 	for (int i = 0; i < heirs; i++)
-		if (read(up[0], &heir[i], sizeof(*heir)) != sizeof(*heir))
+		if (read(up[0], &heir[i], sizeof(*heir)) != sizeof(*heir) || heir[i] < 0)
 			return false;
 	close(up[0]);
 	close(up[1]);
 	return true;
+}
+
+/* Lets them look at the memory, and end. Returns whether it is right. */
+static bool end_heirs(const pid_t *heir, int heirs, const int *down)
+{
+	bool right = write(down[1], "xxxx", heirs) == heirs;
+	int status;
+
+	close(down[1]);
+	for (int i = 0; i < heirs; i++)
+		right &= waitpid(heir[i], &status, 0) == heir[i] && !status;
+	return right;
 }
 
 /*
@@ -233,10 +262,10 @@ TEST_SLOW(fork_life, heirs_are_seen_by_oom_killer)
 	ASSERT_EQ(0, prctl(PR_SET_CHILD_SUBREAPER, 1));
 	for (int heirs = 1; heirs <= MOST_HEIRS; heirs *= 4) {
 		pid_t heir[MOST_HEIRS];
-		int down[2], status;
 		long points = 0;
+		int down[2];
 
-		ASSERT_TRUE(start_heirs(heir, heirs, down));
+		ASSERT_TRUE(start_heirs(heir, heirs, 0, down));
 		for (int i = 0; i < heirs; i++) {
 			EXPECT_LT(proc_sum(heir[i], "status", "RssAnon"),
 				  (long)(HEIR_TABLES * TABLE / 1024 / 4));
@@ -246,13 +275,30 @@ TEST_SLOW(fork_life, heirs_are_seen_by_oom_killer)
 			one = points;
 		EXPECT_LT(5 * heirs, points);
 		EXPECT_LT(points, one * 5 / 4 + heirs);
-		EXPECT_EQ(heirs, write(down[1], "xxxx", heirs));
-		close(down[1]);
-		for (int i = 0; i < heirs; i++) {
-			ASSERT_EQ(heir[i], waitpid(heir[i], &status, 0));
-			EXPECT_EQ(0, status);
-		}
+		EXPECT_TRUE(end_heirs(heir, heirs, down));
 	}
+}
+
+/* Tables are not searched without end: who has very many counts as the only heir. */
+TEST_SLOW(fork_life, sparse_heir)
+{
+	long own = oom_score(getpid()), sparse, dense;
+	pid_t heir[MOST_HEIRS];
+	int down[2];
+
+	ASSERT_EQ(0, prctl(PR_SET_CHILD_SUBREAPER, 1));
+	ASSERT_TRUE(start_heirs(heir, MOST_HEIRS, 1, down));
+	/* They start in any order: the one with the most points is the sparse one. */
+	sparse = 0;
+	dense = LONG_MAX;
+	for (int i = 0; i < MOST_HEIRS; i++) {
+		long points = oom_score(heir[i]) - own;
+
+		sparse = points > sparse ? points : sparse;
+		dense = points < dense ? points : dense;
+	}
+	EXPECT_GT(sparse, 2 * dense + 5);
+	EXPECT_TRUE(end_heirs(heir, MOST_HEIRS, down));
 }
 
 static sigjmp_buf after_bus;
