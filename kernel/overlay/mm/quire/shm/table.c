@@ -578,6 +578,9 @@ bool quire_shm_merge_table(struct vm_area_struct *vma, pmd_t *pmd, unsigned long
 /*
  * Drop entries for all users. Returns where it stopped because the gather is full, or @addr if the
  * PMD does not point to a shared table any more.
+ *
+ * A dirty page leaves the reverse map before any TLB is flushed, which Linux delays where pages are
+ * written back (tlb_delay_rmap()). Who unmaps pages of shmem also removes them from the file.
  */
 static unsigned long zap_in_place(struct mmu_gather *tlb, struct vm_area_struct *vma,
 				  pmd_t *pmd, unsigned long addr, unsigned long end,
