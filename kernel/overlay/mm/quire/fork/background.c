@@ -13,8 +13,10 @@
  * get a page for a table without direct reclaim, if the OOM killer took the child's memory, or if
  * nobody else uses the mm.
  *
- * Locking: children_lock covers the list. Only the worker removes entries, so an entry that it has
- * taken a pointer to stays.
+ * Locking: children_lock covers the list. Fork takes it with both mmap_locks held, and nothing is
+ * taken inside it. Only the worker removes entries, so an entry that it has taken a pointer to
+ * stays. Fork adds its child before it shares the first table. The worker then waits for the
+ * child's mmap_lock until fork is done.
  *
  * Lifetime: an entry holds mm_count. It holds mm_users only while the worker unshares tables, so no
  * process lives longer because of it.

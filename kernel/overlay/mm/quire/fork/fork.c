@@ -198,7 +198,7 @@ int __quire_fork_copy(struct vm_area_struct *dst_vma, struct vm_area_struct *src
 	reason = refusal(dst_vma, src_vma, dst_pmd, addr, end, &is_mixed);
 	if (reason < 0) {
 		note_sharer(src_mm);
-		/* A fault would, too, but the child cannot run yet. */
+		/* Its first table: a fault sets the bit, too, but the child cannot run yet. */
 		if (note_sharer(dst_mm))
 			quire_background_add(dst_mm);
 		users = share(dst_vma, src_vma, dst_pmd, src_pmd, addr, is_mixed);

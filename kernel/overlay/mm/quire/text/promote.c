@@ -20,8 +20,10 @@
  *   any. All locks but the first are only tried, as others hold two in another order.
  * - Waiters. Those that wait for a folio's lock hold a reference, except for
  *   folio_put_wait_locked(), which leaves PG_waiters behind: then nothing is merged, too.
- * - The page cache. One multi-index entry replaces the 512, as in collapse_file(). Who
- *   still has an old entry finds a page that cannot be referenced, and looks again.
+ * - The page cache. One multi-index entry replaces the 512, as in collapse_file(), before
+ *   they become one folio: a reader under RCU finds the head, locked and frozen. A reader
+ *   that has an old entry finds a page that cannot be referenced, and looks again. It may
+ *   find a tail, as with any page that is freed and reused.
  * - LRU. The large folio is active if half of the pages were, and inherits what reclaim is
  *   to know: PG_referenced, PG_workingset, PG_young.
  * - memcg. All pages must be charged to one. Its charge stays; of 512 references to it,
@@ -465,10 +467,9 @@ static int text_exchange(struct address_space *mapping, pgoff_t start, struct pa
 	error = text_freeze(head, tables, maps);
 	if (!error) {
 		/*
-		 * Before the merge: readers under RCU alone test the flags of what they find,
-		 * which must be no tail. Only who has found a page before may still see it
-		 * become one, as any page that is freed. It replaces entries of the same range,
-		 * so it needs no memory.
+		 * Before the merge: readers under RCU test a folio's flags before they take a
+		 * reference, and a tail has none. It replaces entries of the same range, so it
+		 * needs no memory.
 		 */
 		xas_store(&xas, folio);
 		WARN_ON_ONCE(xas_error(&xas));
