@@ -197,7 +197,8 @@ def paper(results: list[dict[str, Any]], bases: list[dict[str, Any]], scales: di
           fuzz: dict[str, Any], models: dict[str, Any]) -> str:
     """Return docs/trust.md."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
+    # The kernel that users install comes before the debug kernel.
+    for result in sorted(results, key=lambda one: (one["suite"], one["quire"]["kernel"] != "quire")):
         groups.setdefault(f"{result['suite']}: {result['quire']['kernel']} against {result['against']}",
                           []).append(result)
     return "\n\n".join([INTRO, *(section(*group) for group in groups.items()),

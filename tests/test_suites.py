@@ -409,7 +409,10 @@ def test_paper_is_written_from_the_results() -> None:
 
 
 def test_paper_says_what_is_worse(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The paper has a row for each part, and names what is worse, better, unsteady and complained of."""
+    """The paper has a row for each part, and names what is worse, better, unsteady and complained of.
+
+    The sections of the debug kernel come after those of the kernel that users install.
+    """
     monkeypatch.setattr(running, "about", lambda kernel: {"kernel": kernel.variant, "options": kernel.append,
                                                           "version": "6.12", "configuration": "c", "commit": "abc"})
     assert run(monkeypatch, Guests({"vanilla": [{"c": 2}, {}], "on": [{"a": 1, "b": 1}, {"a": 1}]}, "BUG: x")) == 1
@@ -418,6 +421,10 @@ def test_paper_says_what_is_worse(host: Path, monkeypatch: pytest.MonkeyPatch) -
     for line in ("worse: a: status, pass on vanilla, fail here", "better: `c`", "unsteady: `b`",
                  "quire complains: ipc on quire: BUG: x"):
         assert f"\n* ipc, {line}\n" in f"{paper}\n"
+    plain = storage.load(host / "results")[0]
+    debug = plain | {"part": "cve", "quire": plain["quire"] | {"kernel": "debug"}}
+    paper = publishing.paper([debug, plain], [], {}, {}, {})
+    assert paper.index("## ltp: quire against vanilla") < paper.index("## ltp: debug against vanilla")
 
 
 def test_results_that_are_cut_off(host: Path, monkeypatch: pytest.MonkeyPatch,
