@@ -56,6 +56,7 @@ def expected() -> set[str]:
         *(f"{share}/{path.relative_to(TOOL)}" for folder in ("quirelib", "bpftrace", "monitoring", "grub")
           for path in (TOOL / folder).iterdir() if path.is_file()),
         *(f"usr/lib/systemd/system/{path.name}" for path in (TOOL / "systemd").iterdir()),
+        "usr/lib/tmpfiles.d/quire-tools.conf",
         *(f"usr/share/man/man{path.suffix[1:]}/{path.name}.gz" for path in (paths.REPO / "docs/man").iterdir()),
         *(f"usr/share/doc/quire-tools/{name}" for name in ("changelog.gz", "copyright", "examples/quire.conf"))}
 
@@ -82,6 +83,19 @@ def test_control(package: Path) -> None:
     assert package.name == f"quire-tools_{field('Version')}_all.deb"
     control = subprocess.run(["dpkg-deb", "--ctrl-tarfile", str(package)], check=True, stdout=subprocess.PIPE).stdout
     assert b"conffiles" not in control
+
+
+def test_what_scripts_do_to_units(package: Path, tmp_path: Path) -> None:
+    """An upgrade stops no unit, a removal stops the timer, and the service that sets knobs is started by boots alone.
+    """
+    subprocess.run(["dpkg-deb", "-e", str(package), str(tmp_path)], check=True)
+    invoked = re.compile(r"^\s*deb-systemd-invoke (.+?) >", re.M)
+    names = ("preinst", "postinst", "prerm", "postrm")
+    scripts = {name: (tmp_path / name).read_text(encoding="utf-8") for name in names if (tmp_path / name).exists()}
+    found = {name: invoked.findall(text) for name, text in scripts.items() if invoked.search(text)}
+    metrics = "'quire-metrics.service' 'quire-metrics.timer'"
+    assert found == {"postinst": [f"start {metrics}"], "prerm": [f"stop {metrics}"]}
+    assert re.search(r'"\$1" = remove [^\n]*\n\s*deb-systemd-invoke stop', scripts["prerm"])
 
 
 def test_the_same_again(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
