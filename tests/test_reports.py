@@ -116,6 +116,41 @@ def test_labels_are_escaped(root: Path, capfd: pytest.CaptureFixture[str]) -> No
     assert metrics(root, capfd)["quire_info"][0][0]["kernel"] == '6.12\\"\\\\x'
 
 
+def test_links_and_devices_stay(root: Path, tmp_path: Path) -> None:
+    """What is written through a link is in its target, and a FIFO, as a device, is written to and not replaced."""
+    (tmp_path / "target").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert run(root, "metrics", "--output", str(tmp_path / "link")) == 0
+    assert (tmp_path / "link").is_symlink() and "quire_info" in (tmp_path / "target").read_text(encoding="utf-8")
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert run(root, "save", "--output", str(tmp_path / "fifo")) == 0
+        assert (tmp_path / "fifo").is_fifo() and b"fork.enabled" in os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+
+
+def test_links_of_others(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                         capfd: pytest.CaptureFixture[str]) -> None:
+    """A link that another user made is not followed, also behind one of our own."""
+    (tmp_path / "target").touch()
+    (tmp_path / "planted").symlink_to(tmp_path / "target")
+    (tmp_path / "own").symlink_to("planted")
+    lstat = Path.lstat
+
+    def owned(path: Path) -> os.stat_result:
+        found = list(lstat(path))
+        found[4] += path.name == "planted"
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", owned)
+    for name in ("planted", "own"):
+        assert run(root, "metrics", "--output", str(tmp_path / name)) == 1
+        assert "planted is a link that another user made" in capfd.readouterr().err
+    assert not (tmp_path / "target").stat().st_size and (tmp_path / "planted").is_symlink()
+
+
 def test_metrics_in_a_file(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The file has the same text, others may read it, and nothing is left beside it."""
     assert run(root, "metrics", "--output", str(root / "quire.prom")) == 0
@@ -195,6 +230,14 @@ def test_bugreport_without_a_part(root: Path, dmesg: Path, tmp_path: Path) -> No
     files = archive(tmp_path / "r.tar.gz")
     assert files["dmesg.txt"] == "(dmesg says: dmesg: Operation not permitted)\n"
     assert files["vmstat.txt"].startswith("(not available: ") and files["meminfo.txt"] == "MemTotal: 4 kB\n"
+
+
+def test_what_programs_run_into_is_no_trace() -> None:
+    """The kernel's line about a program that did something wrong begins no trace: what follows it is left out."""
+    lines = ["[1] traps: chrome[4711] general protection fault ip:7f sp:7f error:0", "[2] usb 1-1: SerialNumber: 12",
+             "[3] quire: kscrubd runs", "[4] general protection fault, probably for address 0: 0000 [#1]",
+             "[4] RIP: 0010:quire_x", "[4] ---[ end trace 0000000000000000 ]---", "[5] EXT4-fs (vda): mounted"]
+    assert report.of_quire(lines) == lines[2:6]
 
 
 def test_an_endless_trace_ends() -> None:

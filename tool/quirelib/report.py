@@ -27,7 +27,8 @@ KEPT = re.compile(r"(quire|mem|memmap|transparent_hugepage\w*|thp_\w+|hugepages|
 STAMP = re.compile(r"^(?:<\d+>)?(?:\[[^]]*\] ?)*")
 # Registers, stacks and bytes of code may hold anybody's data.
 DATA = re.compile(r"\b(R[A-D]X|R[SD]I|RBP|R\d\d|CR\d|DR\d|FS|GS|CS|PKRU|ORIG_RAX): |\bRSP: |\bCode: |^Stack: ")
-BEGIN = re.compile(r"\[ cut here \]|BUG: unable to handle|\bOops: |general protection fault")
+# At the beginning of a message: a line that says "general protection fault" later on is about a program.
+BEGIN = re.compile(r"-*\[ cut here \]|BUG: unable to handle|Oops: |general protection fault")
 END, LONGEST = "---[ end trace", 300
 README = """\
 What quirectl bugreport packed on {release}, quire {version}.
@@ -74,7 +75,7 @@ def of_quire(lines: list[str]) -> list[str]:
     kept: list[str] = []
     trace: list[str] | None = None
     for line in lines:
-        if trace is None and BEGIN.search(line):
+        if trace is None and BEGIN.match(STAMP.sub("", line)):
             trace = []
         if trace is not None:
             trace.append(line)
