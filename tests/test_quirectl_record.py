@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,6 +86,28 @@ def test_interrupt_ends_it_early(root: Path, monkeypatch: pytest.MonkeyPatch,
     assert said.out == TRACE
     found = json.loads(said.err[said.err.index("{"):])
     assert found["events"] == {"fork_share": 2, "pt_break": 1} and found["lost"] == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_nothing(root: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """A signal that ends the command ends the recording, too."""
+    def end(_seconds: float) -> None:
+        assert callable(signal.getsignal(number)), "it would end the tests"
+        try:
+            signal.raise_signal(number)
+        finally:
+            # As a closed terminal does; it must not end the clean-up.
+            signal.raise_signal(signal.SIGHUP)
+
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(time, "sleep", end)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run(root, "--output", "-")
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert ended.value.code == 128 + number and not list((root / "sys/kernel/tracing/instances").iterdir())
 
 
 def test_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
+from quirelib.signals import ended_by_signals
 from quirelib.surface import Quire, Refused, columns
 
 EVENT = re.compile(r"^.*? \d+\.\d+: (\w+): ")
@@ -101,7 +102,7 @@ def record(quire: Quire, args: argparse.Namespace) -> None:
         print("\n".join(names))
         return
     output = args.output or Path(f"quire-trace-{time.strftime('%Y%m%d-%H%M%S')}.txt")
-    with instance(tracing) as buffer, opened(output) as to:
+    with ended_by_signals(), instance(tracing) as buffer, opened(output) as to:
         what = "recording"
         quire.write(buffer / "buffer_size_kb", str(args.buffer_kb), what)
         for name in names:
