@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import struct
 import subprocess
 from pathlib import Path
@@ -412,6 +413,27 @@ def test_update_that_fails(root: Path, capsys: pytest.CaptureFixture[str], insta
     (root / bootdefault.UPDATE).chmod(0o644)
     assert run(root, "quire") == 1
     assert capsys.readouterr().err.endswith("It says:\nPermission denied\n") and tree(root) == before
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])
+def test_update_that_is_interrupted(root: Path, monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]) -> None:
+    """If the command is ended while GRUB makes its menu, the file is as it was: no later menu may choose our kernel."""
+    def interrupt(_root: Path) -> str:
+        if ending is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        assert callable(signal.getsignal(signal.SIGTERM)), "it would end the tests"
+        signal.raise_signal(signal.SIGTERM)
+        return ""
+
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = tree(root)
+    monkeypatch.setattr(bootdefault, "update_grub", interrupt)
+    try:
+        with pytest.raises(ending):
+            bootdefault.update(root, "quire")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert tree(root) == before
 
 
 def test_no_kernel(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import subprocess
 from pathlib import Path
 
 from quirelib.output import write_whole
+from quirelib.signals import ended_by_signals
 from quirelib.surface import Quire, Refused, read
 
 CONF = "etc/default/grub.d/zz-quire-default.cfg"
@@ -161,7 +162,10 @@ def update_grub(root: Path) -> str:
 
 
 def update(root: Path, which: str) -> None:
-    """Write the file and have GRUB make its menu; if that fails, put the old file back. Raises Refused."""
+    """Write the file and have GRUB make its menu; if that fails or is interrupted, put the old file back.
+
+    Raises Refused.
+    """
     conf = root / CONF
     text = CHOICE.sub(f"quire_boots={which}", read(TEMPLATE), count=1) + "\n"
     before = conf.read_text(encoding="utf-8") if _is_file(conf) else None
@@ -169,14 +173,23 @@ def update(root: Path, which: str) -> None:
         conf.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Refused(f"{conf.parent}: cannot be made: {error.strerror}.") from error
-    write_whole(conf, text)
-    wrong = update_grub(root)
+
+    def restore() -> None:
+        if before is None:
+            conf.unlink()
+        else:
+            write_whole(conf, before)
+
+    with ended_by_signals():
+        write_whole(conf, text)
+        try:
+            wrong = update_grub(root)
+        except BaseException:
+            restore()
+            raise
     if not wrong:
         return
-    if before is None:
-        conf.unlink()
-    else:
-        write_whole(conf, before)
+    restore()
     raise Refused(f"{root / UPDATE} failed, and {conf} is as before. It says:\n{wrong}")
 
 
