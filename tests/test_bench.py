@@ -590,7 +590,7 @@ def run_command(*command: str, **environment: str) -> tuple[int, str]:
         (["guest/run", "--memory", "16M", "--", "true"], "give it 64M or more (guest/run --memory)"),
         (["tool/quirectl", "stats", "--count", "0"],
          "--count: takes a whole number above 0, not '0' (see quirectl stats --help)"),
-        (["tool/quirectl", "top", "--interval", "-2"], "--interval: takes a number of seconds above 0, not '-2'"),
+        (["tool/quirectl", "top", "--interval", "-2"], "--interval: takes a number of seconds above 0 and up to"),
         (["tool/quirectl"], "error: the following arguments are required: COMMAND (see quirectl --help)"),
         (["bench/attribute", "--jmp"], "see bench/attribute --help"),
         (["bench/attribute", "--timeout", "-5", "exit", "1", "1"], "--timeout: "),

@@ -256,6 +256,12 @@ def test_knobs_set_bad_value(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert feature_file(tree, "fork/min_tables").read_text(encoding="utf-8") == "512\n"
 
 
+def test_knobs_set_without_a_value(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty value, which the kernel takes for success, is refused."""
+    assert run(tree, "knobs", "set", "fork", "min_tables", "") == 1
+    assert "the value is empty. It takes 1 to 1073741824" in capsys.readouterr().err
+
+
 def test_gauges_are_no_knobs(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Gauges are listed apart. The error about setting one says that it is a gauge, and nothing is written."""
     assert run(tree, "gauges", "--json") == 0
@@ -300,6 +306,22 @@ def test_ps(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tree, "ps") == 0
     out = capsys.readouterr().out
     assert re.search(r"^42 +redis-server +fork: in; shared_tables: 9$", out, re.M) and "kthreadd" not in out
+
+
+@pytest.mark.parametrize("command", ["ps", "rmap", "text"])
+def test_no_such_process(tree: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """A process that does not exist is named, also beside one that does."""
+    assert run(tree, command, "42", "4242") == 1
+    assert capsys.readouterr().err.endswith("there is no process 4242, or this user may not see it.\n")
+
+
+@pytest.mark.parametrize("words", [("stats", "--json", "--watch"), ("stats", "--count", "2"),
+                                   ("top", "--json", "--count", "2")])
+def test_options_that_exclude_each_other(tree: Path, capsys: pytest.CaptureFixture[str],
+                                         words: tuple[str, ...]) -> None:
+    """An option that would have no effect is refused."""
+    assert run(tree, *words) == 1
+    assert "--" in capsys.readouterr().err
 
 
 def test_ps_without_any(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,6 +391,8 @@ def test_boot(tree: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pyte
     assert run(tmp_path_factory.mktemp("other"), "boot", "fork", "shm") == 0
     assert "boot option: quire=fork,shm\n" in capsys.readouterr().out
     assert run(tree, "boot", "frok") == 1
+    (tree / "proc/cmdline").write_bytes(b"root=/dev/vda name=M\xfcller quire=fork\n")
+    assert run(tree, "boot") == 0 and "booted with: quire=fork\n" in capsys.readouterr().out
 
 
 def test_boot_of_a_newer_kernel(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

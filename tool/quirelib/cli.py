@@ -16,6 +16,7 @@ from quirelib.surface import Quire, Refused
 
 ABOUT = "Show and switch the memory-management features of a running quire kernel."
 FAILED, USAGE = 1, 2
+LONGEST = 10**9
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,11 +28,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive(text: str) -> float:
-    """Return a number of seconds above zero."""
+    """Return a number of seconds above zero that time.sleep() takes."""
     with contextlib.suppress(ValueError):
-        if 0 < float(text) < float("inf"):
+        if 0 < float(text) <= LONGEST:
             return float(text)
-    raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, not {text!r}")
+    raise argparse.ArgumentTypeError(f"takes a number of seconds above 0 and up to {LONGEST:,}, not {text!r}")
 
 
 def times(text: str) -> int:

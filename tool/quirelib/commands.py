@@ -71,6 +71,10 @@ def show_stats(now: Counters, before: Counters | None, seconds: float, nonzero: 
 
 def stats_command(quire: Quire, args: argparse.Namespace) -> None:
     """Print counters once, or repeatedly with their rates."""
+    if args.json and args.watch:
+        raise Refused("--json prints the counters once; leave out --watch.")
+    if args.count and not args.watch:
+        raise Refused("--count says how often --watch prints; give --watch, too.")
     features = quire.chosen(args.feature)
     reading = {f: quire.stats(f) for f in features}
     if args.json:
@@ -157,7 +161,7 @@ def boot_line(quire: Quire | None, args: argparse.Namespace) -> None:
     if not names:
         print("nothing is on now, so it switches nothing on; for others: quirectl boot all, quirectl boot FEATURE...")
     cmdline = args.root / "proc/cmdline"
-    words = cmdline.read_text(encoding="utf-8").split() if cmdline.is_file() else []
+    words = cmdline.read_text(encoding="utf-8", errors="replace").split() if cmdline.is_file() else []
     words = words[:words.index("--")] if "--" in words else words  # what follows is for init
     ours = [w for w in words if w.startswith("quire=")]
     print(f"booted with: {ours[-1] if ours else 'no quire= option (all off)'}")

@@ -18,8 +18,12 @@ BLOCK = 2 << 20
 def read_processes(quire: Quire, pids: list[int], file: str) -> Iterator[tuple[int, str, str]]:
     """Yield the PID, the name and the text of a file in /proc/PID of all processes, or of some, in the order of PIDs.
 
-    A process is skipped if it has ended, belongs to another user, or has no such file in this kernel.
+    A process is skipped if it has ended, belongs to another user, or has no such file in this kernel. Raises Refused if
+    one that is named does not exist.
     """
+    gone = [pid for pid in pids if not (quire.proc / str(pid)).is_dir()]
+    if gone:
+        raise Refused(f"there is no process {', '.join(map(str, gone))}, or this user may not see it.")
     for pid in sorted(int(p.name) for p in quire.proc.iterdir() if p.name.isdigit()):
         if pids and pid not in pids:
             continue
@@ -144,6 +148,8 @@ def show_top(found: list[dict[str, Any]], lines: int) -> None:
 
 def top_command(quire: Quire, args: argparse.Namespace) -> None:
     """Print the processes that share the most; on a terminal, print them repeatedly."""
+    if args.json and args.count:
+        raise Refused("--json prints one list; leave out --count.")
     if args.json:
         print(json.dumps(sharers(quire, args.sort)[:args.lines], indent=2))
         return

@@ -119,6 +119,9 @@ class Quire:
 
     def write(self, path: Path, value: str, what: str) -> None:
         """Write a value, or raise Refused with what to do next."""
+        if not value:
+            # The kernel takes an empty write for success.
+            raise Refused(f"{what}: the value is empty.{bounds(path)}")
         try:
             # A single write(2) that must not create a file if the kernel has none.
             fd = os.open(path, os.O_WRONLY)
@@ -152,8 +155,10 @@ class Quire:
             return "the kernel could not undo everything, because some of it is in use; try again later."
         if error.errno == errno.EBUSY:
             return "the feature is busy; wait until its state is on or off (`quirectl status`) and try again."
-        if error.errno == errno.ENOMEM:
+        if value == "2" and error.errno == errno.ENOMEM:
             return "the kernel had too little memory to undo everything; free some and try again."
+        if error.errno == errno.ENOMEM:
+            return f"the kernel has too little memory for {value!r}."
         return f"{error.strerror}; `dmesg | tail` may say why."
 
 
