@@ -37,6 +37,7 @@ SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, kselftest, stre
 SCRIPT = HERE / "cases.sh"
 # How many cases a guest runs, and how many times the limit of one of them it has for all of them.
 BATCH, LIMITS = 40, 12
+BEGIN = re.compile(r"^== (\S+)$", re.M)
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Job:
 def listener(job: Job, kernel: Kernel, names: dict[str, int], count: int) -> Callable[[str], None]:
     """Return a function that takes what a guest prints and says which case begins; `names` has their numbers."""
     def listen(text: str) -> None:
-        for name in re.findall(r"^== (\S+)$", text, re.M):
+        for name in BEGIN.findall(text):
             if name in names:
                 cli.progress(f"{job.part} on {kernel.name}: case {names[name]} of {count}, {name}")
     return listen
@@ -103,20 +104,34 @@ def words(batch: list[Case], limit: float) -> list[str]:
 
 
 def run_guest(batch: list[Case], kernel: Kernel, job: Job, listen: Callable[[str], None]) -> Said:
-    """Run cases in one guest: those that it comes to, at least one. Raises SuiteError if there are none."""
+    """Run cases in one guest: those that it comes to, at least one. Raises SuiteError if there are none.
+
+    A guest's limit is less than that of all its cases. A case that it cuts off before the case's own limit has no
+    outcome, unless it was the first: it runs again in a new guest.
+    """
+    own = job.limit * (sets.group.DEBUG_SLOWDOWN if kernel.variant == "debug" else 1)
+    begun = time.monotonic()
+
+    def note(text: str) -> None:
+        nonlocal begun
+        if BEGIN.search(text):
+            begun = time.monotonic()
+        listen(text)
+
     command = [str(SCRIPT), str(job.suite.SETUP), *words(batch, job.limit)]
-    result, complaint = sets.boot_script(command, kernel.variant, kernel.append, job.limit * LIMITS, on_output=listen,
+    result, complaint = sets.boot_script(command, kernel.variant, kernel.append, job.limit * LIMITS, on_output=note,
                                          leaks=False, **{"plain_cpu": True, **job.options})
     with open(job.log(kernel), "a", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason or complaint else ""))
     checks = job.suite.results(result.output)
     if not checks:
         raise SuiteError(f"{job.part} on {kernel.name}: no case began: {result.reason or result.output[-200:]}")
-    for key, outcome in checks.items():
-        if outcome == "missing":
-            cut = key.split(": ", 1)[0]
-            checks[key] = "timeout" if result.status == boot.HUNG else outcome
-            cli.progress(f"{job.part} on {kernel.name}: {cut} was cut off: {result.reason or 'the guest ended'}")
+    for cut in [key.split(": ", 1)[0] for key, outcome in checks.items() if outcome == "missing"]:
+        cli.progress(f"{job.part} on {kernel.name}: {cut} was cut off: {result.reason or 'the guest ended'}")
+        if result.status == boot.HUNG and cut != batch[0].name and time.monotonic() - begun < own:
+            checks = {key: outcome for key, outcome in checks.items() if key.split(": ", 1)[0] != cut}
+        elif result.status == boot.HUNG:
+            checks[f"{cut}: {compare.STATUS}"] = "timeout"
     complaints = [f"{job.part} on {kernel.name}: {complaint}"] if complaint else []
     return Said(checks, complaints, result.to_init + result.seconds + result.to_end)
 
