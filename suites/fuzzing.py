@@ -29,7 +29,7 @@ from typing import Any
 
 from guest import boot, build, cli, packages, paths
 from quirelib.knobs import KNOBS, Knob
-from suites import publishing, storage
+from suites import publishing, running, storage
 from suites.suite import HERE, SuiteError, checkout, origin
 
 NAME = publishing.NAME
@@ -290,12 +290,13 @@ def fuzz(hours: float, guests: int, plant: bool) -> dict[str, Any]:
 
 def keep(found: dict[str, Any], known: dict[str, str]) -> None:
     """Add a run to those that are kept; what is not reached is kept of the last run alone."""
-    old = paths.read_stamp(storage.FUZZ) or {"runs": []}
     run = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "version": known["version"],
            "quire": paths.read_stamp(paths.BUILD / VARIANT / "origin.json"),
            **{name: value for name, value in found.items() if name != "missed"}}
     storage.FUZZ.parent.mkdir(parents=True, exist_ok=True)
-    paths.write_whole(storage.FUZZ, storage.text_of({"runs": [*old["runs"], run], "missed": found["missed"]}))
+    with paths.locked(HOME, "another run of the fuzzer to keep what it found"):
+        old = paths.read_stamp(storage.FUZZ) or {"runs": []}
+        paths.write_whole(storage.FUZZ, storage.text_of({"runs": [*old["runs"], run], "missed": found["missed"]}))
 
 
 def run(args: Any) -> int:
@@ -304,6 +305,8 @@ def run(args: Any) -> int:
     packages.ensure("to fuzz")
     HOME.mkdir(parents=True, exist_ok=True)
     known = build_it(Path(args.source) if args.source else None)
+    kernel = running.Kernel(VARIANT, "", VARIANT)
+    images = running.ages([kernel])
     found = fuzz(args.hours, args.guests, args.plant)
     if args.json:
         print(json.dumps(found, indent=1))
@@ -316,7 +319,11 @@ def run(args: Any) -> int:
     if not found["functions"]:
         raise SuiteError(f"the run is not kept: {NAME}'s manager showed no function of mm/quire as reached or not; "
                          f"{(WORK / 'manager.log').relative_to(paths.REPO)} may say why")
-    keep(found, known)
+    why = "a kernel was built meanwhile" if running.ages([kernel]) != images else running.unclean([kernel])
+    if why:
+        print(f"note: the run is not kept: {why}", file=sys.stderr)
+    else:
+        keep(found, known)
     return 1 if found["crashes"] else 0
 
 
@@ -336,7 +343,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the manager is ended too
     try:
         return run(args)
-    except (SuiteError, boot.BootError, OSError, ValueError, MemoryError) as error:
+    except (SuiteError, boot.BootError, subprocess.CalledProcessError, OSError, ValueError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

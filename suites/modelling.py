@@ -19,6 +19,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ import pressure
 import programs
 from guest import boot, cli, paths, races, splat
 from suites import running, storage
-from suites.suite import SuiteError
+from suites.suite import SuiteError, workers
 
 HOME = paths.BUILD / "suites" / "models"
 # What fork_model and rmap_model say of their steps.
@@ -158,7 +159,7 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]
         script, options = races.ON + script, f"{options} {races.LATE}"
     result = boot.run(group.with_walks(script), append=options,
                       timeout=seconds + SPARE * slowdown, **group.shape(kernel, numa=2, cpus=CPUS))
-    with open(HOME / f"{name}.log", "w", encoding="utf-8") as log:
+    with open(HOME / f"{name}.{kernel}.{seed}.log", "w", encoding="utf-8") as log:
         log.write(result.output + (f"\n@@ {result.reason}\n{result.console}\n" if result.reason else ""))
     wrong = splat.summary(result.splats) if result.splats else group.walks(result.output) or result.reason
     if not wrong and result.status:
@@ -174,8 +175,8 @@ def run_guest(name: str, seconds: int, seed: int, kernel: str) -> dict[str, Any]
             **used(result.output, took)}
 
 
-def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict[str, Any]]:
-    """Run models for some minutes each; return a summary of each."""
+def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> Iterator[dict[str, Any]]:
+    """Run models for some minutes each; yield a summary of each as soon as it has ended."""
     seconds, first = minutes * 60, int(time.time())
 
     def one(task: tuple[int, str]) -> dict[str, Any]:
@@ -187,19 +188,21 @@ def measure(names: list[str], minutes: int, jobs: int, kernel: str) -> list[dict
         print(f"{name}: {found['steps']:,} steps{f'; {wrong}' if wrong else ''}", file=sys.stderr, flush=True)
         return {"model": name, "seed": seed, **found}
 
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, enumerate(names, 1)))
+    with workers(jobs) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(one, task) for task in enumerate(names, 1)]):
+            yield done.result()
 
 
-def keep(found: list[dict[str, Any]], kernel: running.Kernel) -> None:
-    """Add runs to those that are kept."""
-    old = paths.read_stamp(storage.MODELS) or {"runs": []}
+def keep(found: dict[str, Any], kernel: running.Kernel) -> None:
+    """Add a run to those that are kept."""
     about = running.about(kernel)
     shared = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "kernel": kernel.variant, "commit": about["commit"],
               "version": about["version"]}
-    runs = [{**one, **shared, "wrong": one["wrong"].splitlines()[0] if one["wrong"] else ""} for one in found]
+    run_kept = {**found, **shared, "wrong": found["wrong"].splitlines()[0] if found["wrong"] else ""}
     storage.MODELS.parent.mkdir(parents=True, exist_ok=True)
-    paths.write_whole(storage.MODELS, storage.text_of({"runs": [*old["runs"], *runs]}))
+    with paths.locked(HOME, "another run of models to keep its steps"):
+        old = paths.read_stamp(storage.MODELS) or {"runs": []}
+        paths.write_whole(storage.MODELS, storage.text_of({"runs": [*old["runs"], run_kept]}))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -208,14 +211,16 @@ def run(args: argparse.Namespace) -> int:
     boot.image_of(kernel.variant)
     programs.build()
     HOME.mkdir(parents=True, exist_ok=True)
-    found = measure(args.names or list(MODELS), args.minutes, args.jobs, kernel.variant)
+    images, found = running.ages([kernel]), []
+    for one in measure(args.names or list(MODELS), args.minutes, args.jobs, kernel.variant):
+        found.append(one)
+        why = "a kernel was built meanwhile" if running.ages([kernel]) != images else running.unclean([kernel])
+        if why:
+            print(f"note: the steps of {one['model']} are not kept: {why}", file=sys.stderr)
+        else:
+            keep(one, kernel)
     if args.json:
         print(json.dumps(found, indent=1))
-    why = running.unclean([kernel])
-    if why:
-        print(f"note: the steps are not kept: {why}", file=sys.stderr)
-    else:
-        keep(found, kernel)
     return 1 if any(one["wrong"] for one in found) else 0
 
 
@@ -239,6 +244,12 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no model {', '.join(wrong)}; there are: {', '.join(MODELS)}")
     try:
         return run(args)
-    except (SuiteError, programs.ProgramsError, boot.BootError, OSError, ValueError, MemoryError) as error:
+    except (SuiteError, programs.ProgramsError, boot.BootError, subprocess.CalledProcessError, OSError, ValueError,
+            MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
-        return 1
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    if args.jobs > 1 or status == 130:
+        os._exit(status)  # the threads wait for their guests, which end with this process
+    return status

@@ -15,7 +15,6 @@ the kernels have no edits that are not committed; suites/publish makes docs/trus
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import json
 import os
 import re
@@ -31,7 +30,7 @@ from typing import Any
 import sets
 from guest import boot, build, cli, paths, tree
 from suites import compare, kselftest, ltp, storage, stress_ng, xfstests, zdtm
-from suites.suite import HERE, Case, Suite, SuiteError, sample, skip_list, unknown
+from suites.suite import HERE, Case, Suite, SuiteError, sample, skip_list, unknown, workers
 
 SUITES: dict[str, Suite] = {suite.NAME: suite for suite in (ltp, kselftest, stress_ng, zdtm, xfstests)}
 SCRIPT = HERE / "cases.sh"
@@ -155,15 +154,11 @@ def run_cases(cases: list[Case], kernels: list[Kernel], job: Job) -> list[Said]:
         kernel = kernels[task[0]]
         return run_batch(task[1], kernel, job, listener(job, kernel, numbers, len(cases)))
 
-    with concurrent.futures.ThreadPoolExecutor(job.jobs) as pool:
-        try:
-            # One guest at a time runs in this thread, which can then end it when it is interrupted.
-            each = map if job.jobs == 1 else pool.map
-            for (at, _), found in zip(tasks, each(one, tasks), strict=True):
-                said[at].add(found)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with workers(job.jobs) as pool:
+        # One guest at a time runs in this thread, which can then end it when it is interrupted.
+        each = map if job.jobs == 1 else pool.map
+        for (at, _), found in zip(tasks, each(one, tasks), strict=True):
+            said[at].add(found)
     return said
 
 

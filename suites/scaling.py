@@ -10,7 +10,6 @@ suites/publish makes a table in docs/trust.md of them.
 
 from __future__ import annotations
 
-import concurrent.futures
 import hashlib
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 
 from guest import boot, cli, paths
 from suites import publishing, running, storage
-from suites.suite import HERE, SuiteError, build_once, checkout, origin
+from suites.suite import HERE, SuiteError, build_once, checkout, origin, workers
 
 NAME = "will-it-scale"
 HOME = paths.BUILD / "suites" / NAME
@@ -120,7 +119,7 @@ def measure(clock: str, boots: int, chosen: list[str]) -> list[Row]:
         return run_guest(kernel, chosen, tasks, clock)
 
     # What counts instructions is not disturbed by a guest beside it.
-    with concurrent.futures.ThreadPoolExecutor(2 if clock == "icount" else 1) as pool:
+    with workers(2 if clock == "icount" else 1) as pool:
         for (tasks, kernel), found in zip(every, pool.map(one, enumerate(every, 1)), strict=True):
             for name, rate in found.items():
                 row = rows.setdefault((name, tasks), {"program": name, "tasks": tasks})
@@ -171,6 +170,8 @@ def main(argv: list[str] | None = None) -> int:
                         help="only tests whose names begin so; may be repeated, and no numbers are kept then")
     try:
         return run(parser.parse_args(argv))
-    except (SuiteError, boot.BootError, OSError, ValueError, MemoryError) as error:
+    except (SuiteError, boot.BootError, subprocess.CalledProcessError, OSError, ValueError, MemoryError) as error:
         print(f"error: {cli.explain(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        os._exit(130)  # the threads wait for their guests, which end with this process

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +22,21 @@ LIMIT_PASSED = 124  # the exit status that suites/cases.sh reports of a case whi
 
 class SuiteError(Exception):
     """A suite cannot be built or run; the message says why, in one line."""
+
+
+@contextlib.contextmanager
+def workers(jobs: int) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    """Give a pool of threads that wait for guests. What ends the block early does not wait for them.
+
+    The interpreter does, when it ends: a command that was interrupted has to call os._exit(), which ends the guests.
+    """
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,9 @@ def test_run(manager: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setattr(fuzzing.paths, "BUILD", manager.parent)
     (manager.parent / "fuzz").mkdir()
     (manager.parent / "fuzz/origin.json").write_text('{"commit": "abc"}', encoding="utf-8")
+    monkeypatch.setattr(fuzzing.running, "unclean", lambda kernels: "edits")
+    assert fuzzing.main([]) == 1 and "the run is not kept: edits" in capsys.readouterr().err
+    monkeypatch.setattr(fuzzing.running, "unclean", lambda kernels: "")
     for _ in range(2):
         assert fuzzing.main([]) == 1
     assert "2,345 programs in 0.0 hours, 1 of 2 functions of mm/quire reached\ncrash: WARNING in" in \

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,8 @@ def fixture_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[s
         wrong = "rmap" in options["append"] and "fork" in options["append"]
         return boot.Result(1 if wrong else 0, RIGHT + "step 8 failed\n" * wrong + USED, "")
     monkeypatch.setattr(modelling.boot, "run", one)
-    monkeypatch.setattr(modelling.boot, "image_of", lambda variant: tmp_path)
+    (tmp_path / "bzImage").touch()
+    monkeypatch.setattr(modelling.boot, "image_of", lambda variant: tmp_path / "bzImage")
     monkeypatch.setattr(modelling.programs, "build", lambda: tmp_path)
     monkeypatch.setattr(modelling, "HOME", tmp_path)
     monkeypatch.setattr(modelling.running, "unclean", lambda kernels: "")
@@ -57,6 +62,46 @@ def test_a_run_that_takes_longer(host: list[dict[str, Any]], monkeypatch: pytest
     assert modelling.main(["fork", "--minutes", "2"]) == 0 and not host
     (run,) = publishing.paths.read_stamp(storage.MODELS)["runs"]
     assert (run["seconds"], run["system"], run["user"]) == (240, 0.25, 0.025)
+
+
+def test_interrupt(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C does not wait for the guests, which end with the process; the models before it are kept."""
+    ended, waited = threading.Event(), threading.Event()
+    right = modelling.boot.run
+
+    def one(script: str, **options: Any) -> boot.Result:
+        if len(host) == 1:
+            while not storage.MODELS.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+            ended.wait(60)
+            waited.set()
+        return right(script, **options)
+
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(modelling.boot, "run", one)
+    monkeypatch.setattr(modelling.os, "_exit", leave)
+    with pytest.raises(SystemExit) as error:
+        modelling.main(["fork", "rmap"])
+    assert error.value.code == 130 and not waited.is_set()
+    ended.set()
+    assert waited.wait(60)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.name.startswith("ThreadPoolExecutor"):
+            thread.join(60)
+    assert [one["model"] for one in publishing.paths.read_stamp(storage.MODELS)["runs"]] == ["fork"]
+
+
+def test_kernel_that_changes(host: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch,
+                             capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps on a kernel that was built meanwhile are not kept: nobody knows which one ran."""
+    ages = iter([[1.0], [1.0], [2.0]])
+    monkeypatch.setattr(modelling.running, "ages", lambda kernels: next(ages))
+    assert modelling.main(["fork", "rmap"]) == 0 and len(host) == 2
+    assert "the steps of rmap are not kept: a kernel was built meanwhile" in capsys.readouterr().err
+    assert [one["model"] for one in publishing.paths.read_stamp(storage.MODELS)["runs"]] == ["fork"]
 
 
 def test_mismatch(host: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
