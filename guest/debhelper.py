@@ -30,6 +30,8 @@ CHANGELOG = """\
 
 def git(arguments: list[str], sources: tuple[str, ...]) -> str:
     """Return what git says about some paths of the repository, "" if it knows nothing of them."""
+    if not shutil.which("git"):
+        return ""
     done = subprocess.run(["git", *arguments, "--", *sources], cwd=paths.REPO, text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -93,14 +93,14 @@ def missing(goal: str = "all") -> list[str]:
 def install(wanted: list[str]) -> None:
     """Install packages with apt, by name; take a verified version of the kernel's base if apt offers one."""
     conf = tree.read_base_conf()
-    root = [] if os.geteuid() == 0 else ["sudo"]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # sudo passes no variable on by itself.
+    root = [*([] if os.geteuid() == 0 else ["sudo"]), "env", "DEBIAN_FRONTEND=noninteractive"]
     print(f"installing the Debian packages {' '.join(wanted)}", file=sys.stderr, flush=True)
-    subprocess.run([*root, "apt-get", "update", "-qq"], check=True, env=environment, stdout=sys.stderr)
+    subprocess.run([*root, "apt-get", "update", "-qq"], check=True, stdout=sys.stderr)
     names = [next(filter(offered, package.split("|")), package.split("|")[0]) for package in wanted]
     names = [base_to_install(name, conf["verified"].split()) if name == conf["package"] else name for name in names]
     subprocess.run([*root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], check=True,
-                   env=environment, stdout=sys.stderr)
+                   stdout=sys.stderr)
 
 
 def ensure(group: str) -> None:
@@ -111,10 +111,13 @@ def ensure(group: str) -> None:
 
 
 def make_venv() -> None:
-    """Make build/venv with the packages that requirements.txt pins, unless it is up to date."""
+    """Make build/venv with the packages that requirements.txt pins, unless it is up to date.
+
+    Packages are in a folder that is named after the version of Python: another one finds none of them.
+    """
     requirements = paths.REPO / "requirements.txt"
     stamp = paths.VENV / "requirements.hash"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    digest = "{} {}.{}".format(hashlib.sha256(requirements.read_bytes()).hexdigest(), *sys.version_info)
     if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
         return
     names = requirements.read_text(encoding="utf-8").split()

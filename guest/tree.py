@@ -127,6 +127,9 @@ def unpack_base(source: Path, base: Path, series: str, verified: list[str]) -> s
     if not source.is_file():
         state = {"source": str(source), "version": kernel_version(source)}
     if base.exists() and paths.read_stamp(stamp) == state:
+        if source.is_dir():
+            print(f"note: build/base was copied from {source} before; what was edited there since is not in it. "
+                  f"To copy it again, and build all again: rm build/{stamp.name}", file=sys.stderr)
         return kernel_version(base)
     temporary = base.with_name(base.name + ".new")
     if temporary.exists():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,28 @@ def test_wrong_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert deb.main(["--config", str(path)]) == 1
         error = capsys.readouterr().err
         assert error.count("\n") == 1 and "give one with --config" in error
+
+
+def test_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A disk without room for the kernel is refused, unless the kernel was built on it before."""
+    monkeypatch.setattr(paths, "REPO", tmp_path)
+    monkeypatch.setattr(packages, "ensure", lambda group: None)
+    monkeypatch.setattr(deb.shutil, "disk_usage", lambda path: SimpleNamespace(free=3 << 30))
+    monkeypatch.setattr(build, "objects_of", lambda variant: tmp_path)
+    monkeypatch.setattr(deb, "read_config", lambda config: None)
+    monkeypatch.setattr(deb, "debian_config", lambda flavour: tmp_path / "config")
+    monkeypatch.setattr(deb, "OUTPUT", tmp_path)
+    monkeypatch.setattr(deb_tools, "make", lambda: tmp_path / "tools.deb")
+    monkeypatch.setattr(deb, "make", lambda config, headers: [tmp_path / "linux-image-1.deb"])
+    monkeypatch.setattr(deb.deb_meta, "make", lambda image: tmp_path / "meta.deb")
+    assert deb.main([]) == 1
+    assert "3 GB are free for build/, about 12 GB are needed: make room, or take the flavour" in capsys.readouterr().err
+    assert deb.main(["--flavour", "cloud-amd64"]) == 1
+    assert capsys.readouterr().err.endswith("about 4 GB are needed: make room\n")
+    (tmp_path / "vmlinux").touch()
+    for name, status in (("other", 1), ("config", 0)):
+        (tmp_path / "origin.json").write_text(f'{{"config": "{name}"}}', encoding="utf-8")
+        assert deb.main([]) == status
 
 
 def test_what_was_made_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

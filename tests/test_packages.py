@@ -13,11 +13,13 @@ from guest import packages, paths, tree
 
 BASE = "linux-source-6.12"
 TOOLS = {
-    "apt-get": 'echo "ran apt-get $*"; [ "$1" = update ] || exit ${STATUS:-0}',
+    "apt-get": 'echo "ran apt-get $*"; [ "$DEBIAN_FRONTEND" = noninteractive ] || exit 9; '
+               '[ "$1" = update ] || exit ${STATUS:-0}',
     "apt-cache": 'case $1 in madison) while read version; do echo "$2 | $version | https://example.org main Packages"; '
                  'done < "$OFFERS";; policy) echo "  Candidate: 1";; esac',
     "dpkg-query": 'for name; do :; done; [ "$name" = "$INSTALLED" ] && printf installed',
-    "sudo": 'exec "$@"',
+    "env": 'export "$1"; shift; exec "$@"',
+    "sudo": 'unset DEBIAN_FRONTEND; exec "$@"',
 }
 
 
@@ -100,3 +102,22 @@ def test_full_disk(offers: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     monkeypatch.setattr(packages, "make_venv", full)
     assert offers.exists() and packages.main([]) == 1
     assert capfd.readouterr().err.endswith("error: [Errno 28] No space left on device: make room and run it again\n")
+
+
+def test_python_that_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages of another version of Python are installed again, and those of this one are not."""
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **_options: object) -> None:
+        ran.append(command)
+        (tmp_path / "venv").mkdir(exist_ok=True)
+
+    monkeypatch.setattr(paths, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    monkeypatch.setattr(packages.subprocess, "run", run)
+    packages.make_venv()
+    packages.make_venv()
+    assert len(ran) == 2
+    monkeypatch.setattr(packages.sys, "version_info", (3, 99, 0))
+    packages.make_venv()
+    assert len(ran) == 4

@@ -206,6 +206,22 @@ def test_base_of_unknown_origin_is_unpacked_again(tmp_path: Path, left: str) -> 
         assert (base / "mark").exists() is kept
 
 
+def test_own_tree_that_is_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder is copied once; a note says so each time after that, and how to have it copied again."""
+    source, base = tmp_path / "linux", tmp_path / "base"
+    (source / "mm").mkdir(parents=True)
+    (source / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 1\n", encoding="utf-8")
+    (source / "mm/memory.c").write_text("old\n", encoding="utf-8")
+    tree.unpack_base(source, base, "6.12", ["6.12.1"])
+    assert "note: " not in capsys.readouterr().err
+    (source / "mm/memory.c").write_text("new\n", encoding="utf-8")
+    tree.unpack_base(source, base, "6.12", ["6.12.1"])
+    assert f"copied from {source} before" in capsys.readouterr().err
+    (tmp_path / "base.json").unlink()
+    tree.unpack_base(source, base, "6.12", ["6.12.1"])
+    assert (base / "mm/memory.c").read_text(encoding="utf-8") == "new\n"
+
+
 def test_stamp_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that fails half-way leaves the stamp that was there, and nothing beside it."""
     stamp = tmp_path / "tree.json"
