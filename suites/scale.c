@@ -46,12 +46,16 @@ void new_task(void *(*func)(void *), void *arg)
 	if (pthread_create(&thread, NULL, func, arg))
 		errx(1, "pthread_create");
 #else
+	pid_t parent = getpid();
 	pid_t pid = fork();
 
 	if (pid < 0)
 		err(1, "fork");
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		/* No signal comes from a parent that ended before. */
+		if (getppid() != parent)
+			_exit(1);
 		func(arg);
 		exit(1);
 	}
