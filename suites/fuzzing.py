@@ -319,7 +319,7 @@ def run(args: Any) -> int:
     if not found["functions"]:
         raise SuiteError(f"the run is not kept: {NAME}'s manager showed no function of mm/quire as reached or not; "
                          f"{(WORK / 'manager.log').relative_to(paths.REPO)} may say why")
-    why = "a kernel was built meanwhile" if running.ages([kernel]) != images else running.unclean([kernel])
+    why = running.unfit([kernel], images)
     if why:
         print(f"note: the run is not kept: {why}", file=sys.stderr)
     else:

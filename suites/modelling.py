@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
     images, found = running.ages([kernel]), []
     for one in measure(args.names or list(MODELS), args.minutes, args.jobs, kernel.variant):
         found.append(one)
-        why = "a kernel was built meanwhile" if running.ages([kernel]) != images else running.unclean([kernel])
+        why = running.unfit([kernel], images)
         if why:
             print(f"note: the steps of {one['model']} are not kept: {why}", file=sys.stderr)
         else:

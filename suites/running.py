@@ -217,6 +217,11 @@ def unclean(kernels: list[Kernel]) -> str:
     return "the folder kernel has edits that are not committed" if done.stdout.strip() else ""
 
 
+def unfit(kernels: list[Kernel], images: list[float]) -> str:
+    """Say why nothing is kept of what ran on these kernels, "" if it is; `images` are their ages() when it began."""
+    return "a kernel was built meanwhile" if ages(kernels) != images else unclean(kernels)
+
+
 def show(result: dict[str, object], there: Said, here: Said, verdict: compare.Verdict) -> None:
     """Print the outcome of a part for people."""
     print("{suite} {part}: {cases} cases, {same} same, {worse} worse, {better} better; {checks} checks, {hours} hours"
@@ -246,8 +251,7 @@ def run_part(job: Job, args: argparse.Namespace, origin: dict[str, str], skipped
     result = summary(verdict, *kernels, job, there, here, left_out, origin)
     if not args.json:
         show(result, there, here, verdict)
-    why = ("only some of its cases ran" if args.case or args.sample else
-           "a kernel was built meanwhile" if ages(kernels) != images else unclean(list(kernels)))
+    why = "only some of its cases ran" if args.case or args.sample else unfit(list(kernels), images)
     if why:
         print(f"note: the summary of {job.part} is not kept: {why}", file=sys.stderr)
     else:
