@@ -62,3 +62,16 @@ def test_inconsistency_takes_a_feature_off_for_good(kernel: str) -> None:
     assert [splat.title for splat in result.splats if "quire" not in splat.title] == []
     assert result.status == boot.SPLAT
     assert result.output.split("\n") == ["disabled_by_warning", "drained", "disabled_by_warning", ""]
+
+
+def test_damaged_table_entry(kernel: str) -> None:
+    """If no feature was ever on, a PMD whose damage looks like a mark is reported and cleared, as in vanilla.
+
+    The process that has it ends.
+    """
+    result = boot.run("printf pmd | dd of=/sys/kernel/debug/quire/trigger status=none; echo after", kernel=kernel,
+                      timeout=120)
+    assert result.status == boot.SPLAT, result.reason or result.output
+    assert {one.kind for one in result.splats} == {"bad page"}, [one.title for one in result.splats]
+    assert "bad pmd" in result.console
+    assert result.output.endswith("after\n")

@@ -3,21 +3,22 @@
  * /sys/kernel/debug/quire: the directory for the features' checkers, and a trigger that provokes
  * the failures that a test rig must be able to tell apart.
  *
- * Locking: none. quire_dir is written once, before anybody reads it. A write to trigger keeps its
- * state on the stack, and quire_find() and quire_warn() do their own locking. Only cross_locks()
- * takes its mutexes.
+ * Locking: quire_dir is written once, before anybody reads it. A write to trigger keeps its state
+ * on the stack, and quire_find() and quire_warn() do their own locking. Only cross_locks() and
+ * damage() take locks, each its own.
  *
  * Lifetime: the directory and the trigger are made at boot and stay, so no checker's file can
  * outlast its directory.
  *
- * Undo: none; a trigger does the harm that its name says. What leak() and a bug leave behind stays
- * until the next boot, and a feature that was named stays disabled. hang() ends when its task is
- * killed. dead() and a panic end with the machine.
+ * Undo: none; a trigger does the harm that its name says. What leak(), damage() and a bug leave
+ * behind stays until the next boot, and a feature that was named stays disabled. hang() ends when
+ * its task is killed. dead() and a panic end with the machine.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/init.h>
+#include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/processor.h>
 #include <linux/sched/signal.h>
@@ -26,6 +27,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "../../internal.h"
 #include "quire.h"
 
 static struct dentry *quire_dir;
@@ -120,6 +122,27 @@ static void race(void)
 	on_each_cpu(count_together, &count, 1);
 }
 
+/*
+ * Set a bit of the PMD that maps @addr, as broken memory may. It then looks like one that points to
+ * a shared table.
+ */
+static void damage(unsigned long addr)
+{
+	struct mm_struct *mm = current->mm;
+	spinlock_t *pml;
+	pmd_t *pmd;
+
+	mmap_write_lock(mm);
+	pmd = mm_find_pmd(mm, addr);
+	if (pmd) {
+		pml = pmd_lock(mm, pmd);
+		if (pmd_present(*pmd) && !pmd_leaf(*pmd))
+			set_pmd(pmd, __pmd(pmd_val(*pmd) | _PAGE_SOFTW1));
+		spin_unlock(pml);
+	}
+	mmap_write_unlock(mm);
+}
+
 static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 			     size_t len, loff_t *pos)
 {
@@ -144,6 +167,8 @@ static ssize_t trigger_write(struct file *file, const char __user *ubuf,
 		cross_locks();
 	else if (!strcmp(word, "race"))
 		race();
+	else if (!strcmp(word, "pmd"))
+		damage((unsigned long)ubuf);
 	else if (!strcmp(word, "panic"))
 		panic("quire: deliberate panic\n");
 	else if (!strcmp(word, "hang"))
