@@ -66,6 +66,7 @@ ROWS: list[tuple[str, str]] = [
      f"fork shm layers {UNITS}"),
     ("kernel/overlay/mm/quire/core/proc.c", f"fork shm layers {UNITS}"),
     ("kernel/overlay/mm/quire/test/notifier.c", f"fork shm::test_selftests layers {UNITS}"),
+    ("kernel/overlay/mm/quire/test/meet.c", f"fork::test_selftests layers {UNITS}"),
     *_rows("shm", "05", "shm"),
     *_rows("prezero", "01", "prezero"),
     *_rows("text", "03", "text"),

@@ -5,9 +5,9 @@
  * page, the reader sees what was written there.
  */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <sys/syscall.h>
 
+#include "cpus.h"
 #include "harness.h"
 #define TOP "/sys/fs/cgroup/quire_fork_stale"
 #include "fork_test.h"
@@ -30,15 +30,6 @@ FIXTURE(fork_stale) {
 	long cleared, flushes_all;
 };
 
-static void run_on(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	sched_setaffinity(0, sizeof(set), &set);
-}
-
 FIXTURE_SETUP(fork_stale)
 {
 	NEED_FORK_FEATURE();
@@ -48,7 +39,7 @@ FIXTURE_SETUP(fork_stale)
 	self->area = map_tables(TABLES);
 	ASSERT_NE(NULL, self->area);
 	ASSERT_NE(MAP_FAILED, (void *)self->talk);
-	run_on(0);
+	run_on(0, 0);
 	fill(self->area, PAGES, 'a');
 	self->cleared = fork_stat("rmap_cleared");
 	self->flushes_all = fork_stat("flushes_all");
@@ -74,7 +65,7 @@ static pid_t start_reader(struct talk *talk, const char *area, int idle)
 			continue;
 		while (i < idle)
 			pause();
-		run_on(1);
+		run_on(0, 1);
 		for (; !talk->stop; talk->rounds++)
 			talk->bad += wrong(area, PAGES, 'a');
 		_exit(0);

@@ -8,6 +8,7 @@
 
 #include <sys/prctl.h>
 
+#include "cpus.h"
 #include "harness.h"
 #include "text_huge.h"
 
@@ -33,18 +34,6 @@ static int realtime_may_keep_cpu(bool all)
 	if (all)
 		return write_file(limit, "-1") || write_file(server, "0") ? -1 : 0;
 	return write_file(server, "50000000") || write_file(limit, "950000") ? -1 : 0;
-}
-
-/* Keep a task on one of the CPUs 0 and 1, or let it run on both (-1). */
-static int run_on(pid_t pid, int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	for (int i = 0; i < 2; i++)
-		if (cpu < 0 || cpu == i)
-			CPU_SET(i, &set);
-	return sched_setaffinity(pid, sizeof(set), &set);
 }
 
 FIXTURE(bystander) {
