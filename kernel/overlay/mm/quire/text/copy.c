@@ -65,7 +65,7 @@ static struct {
 
 /*
  * Where a test wants the kernel to wait: 0 nowhere; TEXT_HOLD_COPIED or TEXT_HOLD_DROP; one more
- * while somebody waits there.
+ * while somebody waits there. With TEXT_HOLD_EXPIRY, no place expires, and nobody waits.
  */
 static u32 text_hold;
 
@@ -88,6 +88,20 @@ void quire_text_hold(u32 place)
 		msleep(10);
 	/* Not if the test has let go, and asks again. */
 	cmpxchg(&text_hold, place + 1, 0);
+}
+
+/**
+ * quire_text_held_back - does a test keep something from happening?
+ * @what: TEXT_HOLD_EXPIRY
+ *
+ * A test writes it to debugfs text_hold, and 0 later. Nobody waits.
+ *
+ * Context: any.
+ * Return: whether it does; false without CONFIG_QUIRE_DEBUG.
+ */
+bool quire_text_held_back(u32 what)
+{
+	return IS_ENABLED(CONFIG_QUIRE_DEBUG) && READ_ONCE(text_hold) == what;
 }
 
 static bool text_known(const struct inode *inode)

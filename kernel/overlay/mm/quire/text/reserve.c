@@ -253,7 +253,7 @@ void quire_text_unreserve(const struct address_space *mapping)
 
 static void text_expire(struct work_struct *work)
 {
-	while (text_empty_one(text_is_old, NULL))
+	while (!quire_text_held_back(TEXT_HOLD_EXPIRY) && text_empty_one(text_is_old, NULL))
 		cond_resched();
 	if (READ_ONCE(quire_text_places_used))
 		schedule_delayed_work(&text_expiry, TEXT_EXPIRY_PERIOD);

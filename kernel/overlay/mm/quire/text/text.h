@@ -291,11 +291,16 @@ enum text_counter quire_text_stays_mapped(struct address_space *mapping, pgoff_t
 void quire_text_set_nice(int nice);
 void quire_text_do_file(struct text_slot *slot, int *budget);
 
-/* copy.c; where a test can hold: a block was copied, or a file is about to be emptied */
+/*
+ * copy.c; where a test can hold: a block was copied, or a file is about to be emptied. The number
+ * after each says that somebody waits there. And what a test can hold back: that places expire.
+ */
 #define TEXT_HOLD_COPIED	1
 #define TEXT_HOLD_DROP		3
+#define TEXT_HOLD_EXPIRY	5
 
 void quire_text_hold(u32 place);
+bool quire_text_held_back(u32 what);
 
 /* drain.c */
 int quire_text_drain(void);

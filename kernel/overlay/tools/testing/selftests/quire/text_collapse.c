@@ -19,7 +19,6 @@
 #define TRACING	"/sys/kernel/tracing/"
 #define FALLBACK TRACING "events/quire/text_fallback/enable"
 #define COLLAPSE TRACING "events/quire/text_collapse/enable"
-#define HOLD	"/sys/kernel/debug/quire/text_hold"
 #define CGROUP	"/sys/fs/cgroup/text_collapse"
 
 #include "text_cgroup.h"

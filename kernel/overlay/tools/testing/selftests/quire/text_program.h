@@ -33,6 +33,7 @@
 #define BLOCK		(2UL << 20)
 #define BLOCK_PAGES	(BLOCK / PAGE)
 #define FEATURE		"/sys/kernel/mm/quire/text/"
+#define HOLD		"/sys/kernel/debug/quire/text_hold"
 #define EXEC_BUSY	126	/* exit status: a writer had the program open */
 #define XFS_LEAST_MB	300	/* mkfs.xfs makes none that are smaller */
 #define LIMIT_S		120	/* how long to wait for the worker; only a failure takes so long */
