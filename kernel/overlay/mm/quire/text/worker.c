@@ -374,8 +374,9 @@ static void text_do_block(struct text_slot *slot, pgoff_t start, int *budget)
 		return;
 	}
 	if (!error) {
-		text_count(TEXT_COLLAPSED_BLOCKS, 1);
+		/* In this order, for tests that wait for the count and read the trace. */
 		trace_text_collapse(inode, start, resident);
+		text_count(TEXT_COLLAPSED_BLOCKS, 1);
 	} else if (error != -EEXIST) {
 		text_leave(pass, inode, start, text_failure(error));
 	}

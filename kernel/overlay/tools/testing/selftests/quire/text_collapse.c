@@ -6,19 +6,16 @@
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/sysmacros.h>
 #include <sys/user.h>
 
 #include "harness.h"
 #include "text_huge.h"
+#include "text_trace.h"
 
 #define IMAGE	"/tmp/text_collapse.img"
 #define FOLDER	"/tmp/text_collapse"
 #define PROGRAM	FOLDER "/program"
 #define LATE	FOLDER "/late"
-#define TRACING	"/sys/kernel/tracing/"
-#define FALLBACK TRACING "events/quire/text_fallback/enable"
-#define COLLAPSE TRACING "events/quire/text_collapse/enable"
 #define CGROUP	"/sys/fs/cgroup/text_collapse"
 
 #include "text_cgroup.h"
@@ -36,8 +33,7 @@ FIXTURE_SETUP(text)
 FIXTURE_TEARDOWN(text)
 {
 	write_file(HOLD, "0");
-	write_file(FALLBACK, "0");
-	write_file(COLLAPSE, "0");
+	trace_no_worker();
 	defaults();
 	unlink(PROGRAM);
 	unlink(LATE);
@@ -348,38 +344,6 @@ TEST_F_TIMEOUT(text, second_writer_waits_for_the_first, 600)
 	close(fd);
 }
 
-/* Trace what the worker does to blocks, from now on. 0, or -1. */
-static int trace_worker(void)
-{
-	int fd = open(TRACING "trace", O_WRONLY | O_TRUNC);
-
-	if (fd < 0)
-		return -1;
-	close(fd);
-	return write_file(FALLBACK, "1") || write_file(COLLAPSE, "1") ? -1 : 0;
-}
-
-/* How many lines of the trace are about a file and have @word; or -1. */
-static int traced(const char *path, const char *word)
-{
-	char line[512], file[64];
-	struct stat st;
-	int found = 0;
-	FILE *trace;
-
-	if (stat(path, &st))
-		return -1;
-	snprintf(file, sizeof(file), "dev=%u:%u ino=%lu ", major(st.st_dev), minor(st.st_dev),
-		 (unsigned long)st.st_ino);
-	trace = fopen(TRACING "trace", "r");
-	if (!trace)
-		return -1;
-	while (fgets(line, sizeof(line), trace))
-		found += strstr(line, file) && strstr(line, word);
-	fclose(trace);
-	return found;
-}
-
 /* Read pages of a file, and nothing around them. 0, or -1. */
 static int read_part(const char *path, unsigned long first, unsigned long last)
 {
@@ -649,9 +613,14 @@ TEST_F_TIMEOUT(text, share_of_memory_is_limited, 600)
 {
 	long share = stat_of("fallback_share"), collapsed = stat_of("collapsed_blocks");
 
-	ASSERT_EQ(0, set("max_permil", "0"));
+	/* All is resident before the worker knows of the file: its first attempt gets that far. */
+	ASSERT_EQ(0, set("enabled", "0"));
 	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
 	ASSERT_EQ(0, touch(&self->p));
+	EXPECT_GE(stop(&self->p), 0);
+	ASSERT_EQ(0, set("enabled", "1"));
+	ASSERT_EQ(0, set("max_permil", "0"));
+	ASSERT_EQ(0, start(&self->p, PROGRAM, NULL));
 	EXPECT_TRUE(wait_stat("fallback_share", share + 1));
 	EXPECT_EQ(collapsed, stat_of("collapsed_blocks"));
 	EXPECT_GE(stop(&self->p), 0);
