@@ -33,9 +33,15 @@ wait $pid || true
 "$(dirname "$0")/checks.sh"
 how=()
 if [ "$1" = lazy ]; then
-	criu lazy-pages --images-dir "$dir/last" --log-file lazy &
+	# criu writes a byte when it serves pages. Before that, restore fails.
+	mkfifo "$dir/serves"
+	criu lazy-pages --images-dir "$dir/last" --log-file lazy --status-fd 3 3> "$dir/serves" &
+	timeout 120 head -c 1 "$dir/serves" > "$dir/served" || true
+	[ -s "$dir/served" ] || {
+		tail -40 "$dir/last/lazy"
+		exit 1
+	}
 	how=(--lazy-pages)
-	sleep 1
 fi
 criu restore --restore-detached --images-dir "$dir/last" --log-file restored "${how[@]}" || {
 	tail -40 "$dir/last/restored"
