@@ -6,8 +6,10 @@
  * before when the other leaves it. For tests: otherwise this is a matter of chance, and rare on a
  * busy machine. Any process that leaves a table at these addresses counts.
  *
- * Locking: meet_lock excludes a second user of the file, and a second write. The probe runs under
- * the locks of the PMD and of the table that is left.
+ * Locking: meet_lock excludes a second user of the file, and a second write. The probe takes no
+ * lock; it runs under the lock of the process's own PMD and the page table lock of the table that is
+ * left. A process that waits keeps those of the table at the address. The other one needs none of
+ * them before it has left the table before that, which lets the first go on. Interrupts are on.
  *
  * Lifetime: closing the file lets go of a process that waits, and removes the probe.
  */
